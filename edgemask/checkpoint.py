@@ -1,0 +1,101 @@
+"""Files of trained state: tensors as safetensors with a JSON header, written atomically, never a pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+FORMAT = 1
+
+
+class CheckpointError(ValueError):
+    """A model or checkpoint file that cannot be used; the message names the file and what is wrong."""
+
+
+def write(path: str | Path, kind: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Write `tensors` and `meta` (JSON) as one file: to a temporary file, synced to disk, then renamed over `path`.
+
+    A reader sees the old file or the new one, whenever the writer dies.
+    """
+    path = Path(path)
+    held = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    header = {"format": FORMAT, "kind": kind, "sha256": _digest(held), "meta": meta}
+    blob = save(held, metadata={"edgemask": json.dumps(header)})
+    part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with part.open("wb") as sink:
+            sink.write(blob)
+            sink.flush()
+            os.fsync(sink.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and JSON of a file `write` made, verified; anything else is a `CheckpointError`."""
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get("edgemask")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is damaged or not a safetensors file: {error}") from error
+    if text is None:
+        raise CheckpointError(f"{path} was not written by edgemask: it has no edgemask header")
+    try:
+        header = json.loads(text)
+        found = (header["format"], header["kind"])
+        meta, expected = header["meta"], header["sha256"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} has a damaged edgemask header: {error!r}") from error
+    if found != (FORMAT, kind):
+        raise CheckpointError(f"{path} holds a {found[1]} of format {found[0]}, expected a {kind} of format {FORMAT}")
+    if (actual := _digest(tensors)) != expected:
+        raise CheckpointError(f"{path} is damaged: its tensors hash to {actual}, expected {expected}")
+    return tensors, meta
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        t = tensors[name]
+        digest.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
+        digest.update(t.reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def pack_module(prefix: str, module: nn.Module) -> dict[str, Tensor]:
+    return {f"{prefix}/{name}": t for name, t in module.state_dict().items()}
+
+
+def unpack(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors below a prefix, without it."""
+    return {name.removeprefix(f"{prefix}/"): t for name, t in tensors.items() if name.startswith(f"{prefix}/")}
+
+
+def pack_optimiser(prefix: str, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Per-parameter tensors of an optimiser (Adam: step and both moments); the settings come from the recipe."""
+    state = optimiser.state_dict()["state"]
+    return {f"{prefix}/{i}/{key}": torch.as_tensor(value) for i, slot in state.items() for key, value in slot.items()}
+
+
+def unpack_optimiser(prefix: str, tensors: Mapping[str, Tensor], optimiser: torch.optim.Optimizer) -> None:
+    slots: dict[int, dict[str, Tensor]] = {}
+    for name, value in unpack(prefix, tensors).items():
+        index, _, key = name.partition("/")
+        slots.setdefault(int(index), {})[key] = value
+    optimiser.load_state_dict(optimiser.state_dict() | {"state": slots})

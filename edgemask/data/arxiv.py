@@ -1,0 +1,135 @@
+"""OGB-Arxiv: computer-science papers on arXiv, the citation graph as it stood in five years."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from edgemask.data.benchmark import Benchmark, Card
+from edgemask.data.store import DataError, File, Store
+from edgemask.graph import Array, Graph
+from edgemask.protocol import Protocol
+
+# domain: the year its window opens after; papers of the window are scored (all of them where it is None)
+WINDOWS: dict[str, int | None] = {"2011": None, "2014": 2011, "2016": 2014, "2018": 2016, "2020": 2018}
+_ORIGIN = (
+    "https://raw.githubusercontent.com/avmoldovan/GCNII-forked/"
+    "d8e89dd445b814ba131d8a6dc728277f9cdc3e19/dataset/ogbn_arxiv"
+)
+_FILES = {
+    name: File(f"ogbn_arxiv/{path}.csv.gz", f"{_ORIGIN}/{path}.csv.gz", checksum)
+    for name, path, checksum in (
+        ("edge", "raw/edge", "git:79a501578454cfb045c7de245e7c7a7804246152"),
+        ("node-feat", "raw/node-feat", "git:9e386dd5dbb585cdc8cb39f883c29ab6fcd684f8"),
+        (
+            "node-label",
+            "raw/node-label",
+            "sha256:b06e7cf75d909de66ce49bc4188a6dc525224f85dd6dcb36137de3d9321830d1",
+        ),
+        (
+            "node_year",
+            "raw/node_year",
+            "sha256:fb97e19d6003deb09197f6df6b10ea1ab86ee49d98885836c3c857ab58d897f3",
+        ),
+        (
+            "num-edge-list",
+            "raw/num-edge-list",
+            "sha256:430f1e00ae204bbb3208c5f494ab70170e9f2995fd3548d1754a74a8f59250d1",
+        ),
+        (
+            "num-node-list",
+            "raw/num-node-list",
+            "sha256:9aa60a342efd209408933ace51e6b0a814e81c2894a993c44f9b173e477e2e82",
+        ),
+        (
+            "categories",
+            "mapping/labelidx2arxivcategeory",
+            "sha256:a516ecd32007acca5817296bdd82f5b5db7e21b0917b94311ef4571e29305577",
+        ),
+    )
+}
+
+
+def files(domain: str) -> tuple[File, ...]:
+    """The seven files, which hold all years together."""
+    return tuple(_FILES.values())
+
+
+def read(store: Store, domains: Sequence[str]) -> dict[str, Graph]:
+    """The asked years."""
+    return read_years({name: store.get(file) for name, file in _FILES.items()}, domains)
+
+
+def read_years(paths: Mapping[str, Path], domains: Sequence[str]) -> dict[str, Graph]:
+    """The asked years from the files of OGB's layout, given by name (`"edge"`, `"node-feat"`, …).
+
+    The graph of year t holds the papers up to and including t in the order of the files, the citations
+    among them in both directions, and the mask `eval` of the papers of the window that ends with t.
+    """
+    n, m = (int(_table(paths[f"num-{kind}-list"], np.int64, 1)[0, 0]) for kind in ("node", "edge"))
+    edges = _table(paths["edge"], np.int64, m).T
+    x = _table(paths["node-feat"], np.float32, n)
+    y, year = (_table(paths[name], np.int64, n)[:, 0] for name in ("node-label", "node_year"))
+    if not 0 <= edges.min() <= edges.max() < n:
+        raise DataError(f"{paths['edge']}: nodes must be 0 … {n - 1}, got {edges.min()} … {edges.max()}")
+    classes = tuple(pd.read_csv(paths["categories"])["arxiv category"])
+    graphs = {}
+    for name in domains:
+        kept, after = year <= int(name), WINDOWS[name]
+        number = np.cumsum(kept) - 1  # of a paper within this graph
+        graphs[name] = Graph(
+            name,
+            x=x[kept],
+            edges=number[edges[:, kept[edges].all(0)]],
+            y=y[kept],
+            classes=classes,
+            masks={} if after is None else {"eval": year[kept] > after},
+            undirected=True,
+            duplicates="merge",
+            self_loops="drop",
+        )
+    return graphs
+
+
+def _table(path: Path, kind: type, rows: int) -> Array:
+    """A headerless numeric csv.gz file of the given number of rows."""
+    table: Array = pd.read_csv(path, header=None, dtype=kind).to_numpy()
+    if len(table) != rows:
+        raise DataError(f"{path}: expected {rows} rows, got {len(table)}")
+    return table
+
+
+ARXIV = Benchmark(
+    name="arxiv",
+    card=Card(
+        title="OGB-Arxiv by year",
+        nodes="papers up to the year: 17,401 (2011), 41,125 (2014), 69,499 (2016), 120,740 (2018), 169,343 (2020)",
+        edges="1,166,243 citations in all, made undirected; a year's graph has those among its papers",
+        features="128 dense columns: the mean word embedding of title and abstract",
+        labels="40 arXiv categories of computer science; no label is missing",
+        shift="time: later papers, other topics, a larger and denser graph",
+        split="EERM (Wu et al., ICLR 2022): train on papers up to 2011, validate on 2012–14, test on "
+        "2015–16, 2017–18 and 2019–20",
+        metric="accuracy over the papers of the window (mask `eval`): 23,724 (2014), 28,374 (2016), "
+        "51,241 (2018), 48,603 (2020)",
+        licence="not stated in the repository of this copy",
+        origin="GitHub avmoldovan/GCNII-forked, dataset/ogbn_arxiv/ (OGB's layout)",
+        citation="Hu et al.: Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020",
+        notes="Each later graph contains the earlier ones, so the graphs share papers; the masks do not.",
+    ),
+    domains=tuple(WINDOWS),
+    protocols=(
+        Protocol(
+            name="2011→2016,2018,2020",
+            sources=("2011",),
+            validation=("2014",),
+            targets=("2016", "2018", "2020"),
+            metrics=("accuracy",),
+        ),
+    ),
+    files=files,
+    read=read,
+)

@@ -1,0 +1,146 @@
+"""Facebook-100: the friendship networks of 18 American schools, September 2005."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+
+from edgemask.data.benchmark import Benchmark, Card
+from edgemask.data.store import DataError, File, Store
+from edgemask.graph import Array, Graph
+from edgemask.protocol import Protocol
+
+GENDER, ATTRIBUTES = 1, (0, 2, 3, 4, 5, 6)  # columns of local_info
+_ORIGIN = "https://raw.githubusercontent.com/sisaman/pyg-datasets/9a92bf1e84f73b7b24dd745eb14f13e4d1979769"
+_CHECKSUMS = {
+    "Amherst41": "sha256:3108e4b2edb01be05c5a61147583a40e61012820fff7eebe621dd26018caaf00",
+    "Berkeley13": "sha256:e8bcf00096b9cc18d95d1401ead634c0f5c4303511dc48b5e8056732387ce291",
+    "Bingham82": "sha256:bd17acce235256f61f6e556068e376f35d29df0c1c7a08d1055d0f23901f7c89",
+    "Brandeis99": "sha256:428b04687900c5c3501126f8c193905662738fce0e48ca8925dd9703009d668c",
+    "Brown11": "sha256:a293f06404e0f36a920d7174c557903cb853a8197bfc392408cc11a3a6f46272",
+    "Caltech36": "sha256:597d8307f9aaaaf50343e12a22893c203c52b92e1dd5b3fb35e13f19871d6ffa",
+    "Carnegie49": "sha256:960b8875dc2f19aafe1e435b3c10d5e7004608e7e82f445aa0358befb97c5e50",
+    "Columbia2": "sha256:953865148127d8b8f928785dca899fbef98c70ab39af236dd0c04b78b3c5bd7b",
+    "Cornell5": "sha256:d9ff76ae34e855cb77b0779a3a320f7f73f848901cb13352e2734c17804c4aec",
+    "Duke14": "sha256:5a99cb4141b2fbf9af2724b1cbe76151c7dcb36b7a595d91f2389a35d2c41100",
+    "JohnsHopkins55": "sha256:fc7243bf257155df03afbc397ab34b5f8eb8e75f40cd1603398e207a033ef50f",
+    "Penn94": "git:10f95de35049269ee41778c4aeb8e71bc98427bb",
+    "Princeton12": "sha256:eafe1421449ed10999726d4b5c8f84ff88946dc7fe564974848547076519b56e",
+    "Reed98": "sha256:d12ec74dc8c6e237385975b976c3709555a83629a1260be693fb688e3446070e",
+    "Texas80": "git:b337a1bcca537cfd1bc39da20b712b2eccd254f4",
+    "Virginia63": "sha256:a622e4a936d5dba82fd933d9043b812f86b3cda3bce8412b57abe55a11cf6631",
+    "WashU32": "sha256:dbf280f94ee424657522dd5bfd02d37d74ea7ec2b370723c4a2787b04b50d9ef",
+    "Yale4": "sha256:b26052f24d85446be1ced46b9c92515b359226ca470319983ab562266ed5c7f3",
+}
+
+
+def files(domain: str) -> tuple[File, ...]:
+    url = f"{_ORIGIN}/datasets/facebook100/{domain}.mat"
+    return (File(f"facebook100/{domain}.mat", url, _CHECKSUMS[domain]),)
+
+
+def read(store: Store, domains: Sequence[str], *, missing: str) -> dict[str, Graph]:
+    """The asked schools: gender as the label, one-hot attributes as CSR features.
+
+    `missing`: a person of unknown gender is left unlabelled (`"skip"`) or counted as class 0 (`"eerm"`).
+
+    The feature columns are the attribute values found in *all* schools in the store, so that domains fit
+    together whichever are asked. They, and with them the content hash of every graph, therefore depend on
+    which of the 18 schools the store holds at the time of reading.
+    """
+    if missing not in ("skip", "eerm"):
+        raise ValueError(f"facebook100: missing must be 'skip' or 'eerm', got {missing!r}")
+    paths = {name: store.get(files(name)[0]) for name in domains}  # first: a fetched school joins the columns
+    present = {name: store.get(file) for name in _CHECKSUMS for file in files(name) if store.has(file)}
+    info = {name: _variable(path, "local_info").astype(np.int64) for name, path in present.items()}
+    values = [np.unique(np.concatenate([table[:, c] for table in info.values()])) for c in ATTRIBUTES]
+    known = [v[v != 0] for v in values]
+    graphs = {}
+    for name in domains:
+        y, adjacency = info[name][:, GENDER] - 1, _variable(paths[name], "A")
+        if (adjacency != adjacency.T).nnz:
+            raise DataError(f"{paths[name]}: the adjacency matrix A is not symmetric")
+        graphs[name] = Graph(
+            name,
+            x=_one_hot(info[name][:, ATTRIBUTES], known),
+            edges=np.stack(adjacency.nonzero()),
+            y=np.maximum(y, 0) if missing == "eerm" else y,
+            classes=("gender 1", "gender 2"),
+            self_loops="drop",
+        )
+    return graphs
+
+
+def _variable(path: Path, name: str) -> Any:
+    """One variable of a .mat file; the others are skipped, not parsed."""
+    return scipy.io.loadmat(path, variable_names=[name])[name]
+
+
+def _one_hot(table: Array, values: Sequence[Array]) -> sp.csr_array:
+    """N × Σ|values| CSR matrix: row i has a one for each non-zero entry of row i of `table`."""
+    offsets = np.cumsum([0, *map(len, values)])
+    column = np.stack([offsets[c] + np.searchsorted(v, table[:, c]) for c, v in enumerate(values)], axis=1)
+    there = table != 0
+    starts = np.concatenate([[0], there.sum(1).cumsum()])
+    ones = np.ones(starts[-1], np.float32)
+    return sp.csr_array((ones, column[there], starts), shape=(len(table), offsets[-1]))
+
+
+_VALIDATION, _EERM_TARGETS = ("Cornell5", "Yale4"), ("Penn94", "Brown11", "Texas80")
+_TRIPLES = {
+    "triple1": ("JohnsHopkins55", "Caltech36", "Amherst41"),
+    "triple2": ("Bingham82", "Duke14", "Princeton12"),
+    "triple3": ("WashU32", "Brandeis99", "Carnegie49"),
+}
+
+FACEBOOK100 = Benchmark(
+    name="facebook100",
+    card=Card(
+        title="Facebook-100 (18 of the 100 schools)",
+        nodes="people: Amherst41 2,235, Berkeley13 22,937, Bingham82 10,004, Brandeis99 3,898, "
+        "Brown11 8,600, Caltech36 769, Carnegie49 6,637, Columbia2 11,770, Cornell5 18,660, Duke14 9,895, "
+        "JohnsHopkins55 5,180, Princeton12 6,596, Reed98 962, Virginia63 21,325, WashU32 7,755, "
+        "Yale4 8,578; Penn94 and Texas80 not counted; none isolated",
+        edges="friendships, undirected: Amherst41 90,954, Berkeley13 852,444, Bingham82 362,894, "
+        "Brandeis99 137,567, Brown11 384,526, Caltech36 16,656, Carnegie49 249,967, Columbia2 444,333, "
+        "Cornell5 790,777, Duke14 506,442, JohnsHopkins55 186,586, Princeton12 293,320, Reed98 18,812, "
+        "Virginia63 698,178, WashU32 367,541, Yale4 405,450; Penn94 and Texas80 not counted; no self-loops",
+        features="one-hot, sparse, of status, major, second major or minor, dormitory, year and high school; "
+        "a missing value (0) gives no one; the columns are the values found in all schools in the store: "
+        "11,965 with the 16 schools counted above, another number with others",
+        labels="2 classes, gender 1 and gender 2, which the file does not name; unknown for 12,936 of "
+        "145,801 people in the 16 schools: missing='skip' leaves them out of loss and metric, "
+        "missing='eerm' puts them into class 0 as EERM does",
+        shift="the school: size, density, and which attributes go with a friendship",
+        split="EERM (Wu et al., ICLR 2022): three training triples, validate Cornell5 and Yale4, test "
+        "Penn94, Brown11, Texas80; triple1→available tests the first triple without Penn94 and Texas80",
+        metric="accuracy over the labelled nodes",
+        licence="MIT for the repository of this copy; not stated for the data",
+        origin="GitHub sisaman/pyg-datasets, datasets/facebook100/",
+        citation="Traud, Mucha, Porter: Social Structure of Facebook Networks, Physica A 391(16), 2012",
+        notes="EERM gives a missing attribute a column of its own and takes the columns of other schools; "
+        "its feature width differs. The content hash of a graph depends on which schools the store holds.",
+    ),
+    domains=tuple(_CHECKSUMS),
+    protocols=(
+        *(
+            Protocol(f"{name}→Penn94,Brown11,Texas80", triple, _EERM_TARGETS, ("accuracy",), _VALIDATION)
+            for name, triple in _TRIPLES.items()
+        ),
+        Protocol(
+            name="triple1→available",
+            sources=_TRIPLES["triple1"],
+            validation=_VALIDATION,
+            targets=("Brown11", "Princeton12", "Carnegie49", "Brandeis99"),
+            metrics=("accuracy",),
+        ),
+    ),
+    files=files,
+    read=read,
+    options={"missing": "skip"},
+)

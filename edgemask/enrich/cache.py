@@ -1,0 +1,90 @@
+"""An on-disk cache of neighbour lists and clusters, keyed by what they were computed from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgemask.enrich.knn import EnrichWarning, is_sparse
+
+Array = npt.NDArray[Any]
+FORMAT = "edgemask-enrich-1"  # counted up when the file layout or a cached algorithm changes
+
+
+class Cache:
+    """A folder of `.npz` files, one array each, made on the first write."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+
+    def get(self, kind: str, x: Any, parameters: Mapping[str, Any], compute: Callable[[], Array]) -> Array:
+        """The array `compute()` returns for features `x` and `parameters`, read back where it is stored.
+
+        A stored file that is damaged, or that is not the answer to this question, is reported with an
+        `EnrichWarning`, computed again and replaced.
+        """
+        question = json.dumps([FORMAT, kind, feature_hash(x), dict(parameters)], sort_keys=True)
+        path = self.folder / f"{kind}-{hashlib.sha256(question.encode()).hexdigest()}.npz"
+        if path.exists():
+            try:
+                return _read(path, question)
+            except Exception as error:  # a broken file can fail in any way; each is a reported miss
+                warnings.warn(
+                    f"cache file {path} is unusable and computed again: {type(error).__name__}: {error}",
+                    EnrichWarning,
+                    stacklevel=2,
+                )
+        array = compute()
+        _write(path, question, array)
+        return array
+
+
+def default_cache() -> Cache:
+    """The cache in $EDGEMASK_CACHE, or in `edgemask/enrich` of the user's cache folder."""
+    return Cache(os.environ.get("EDGEMASK_CACHE") or Path.home() / ".cache" / "edgemask" / "enrich")
+
+
+def feature_hash(x: Any) -> str:
+    """SHA-256 of the content of a feature matrix, CSR or dense."""
+    parts = (x.data, x.indices, x.indptr) if is_sparse(x) else (x,)
+    return _digest(repr(x.shape), *parts)
+
+
+def _digest(text: str, *arrays: Array) -> str:
+    digest = hashlib.sha256(text.encode())
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _read(path: Path, question: str) -> Array:
+    with np.load(path, allow_pickle=False) as stored:
+        asked, checksum, array = str(stored["question"]), str(stored["checksum"]), stored["array"]
+    if asked != question:
+        raise ValueError(f"it answers {asked}, expected {question}")
+    if checksum != (actual := _digest(question, array)):
+        raise ValueError(f"its content has checksum {actual}, expected {checksum}")
+    return np.asarray(array)
+
+
+def _write(path: Path, question: str, array: Array) -> None:
+    """Write beside, then rename: a reader sees the whole file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, question=question, checksum=_digest(question, array), array=array)
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise

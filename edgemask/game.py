@@ -1,0 +1,151 @@
+"""Algorithm 1: the MaskNet looks for the worst edge mask, the TaskNet learns to stay accurate under it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from edgemask.enrich import Origin
+from edgemask.methods.base import Method, Source
+from edgemask.nn.masknet import EdgeFacts, MaskNet, mask_values
+from edgemask.nn.tensors import Domain, Edges
+
+COLLAPSE = 0.02  # a mean mask of the original edges below this is a collapsed game
+
+
+class Game(Method):
+    """The min-max game of Sections 4.2 and 4.4, with three bounds on the adversary:
+
+    `penalty`  the paper's fixed λ:      min over the MaskNet of  -ℓ + λ mean(s)
+    `dual`     dual ascent on λ for mean(s) = ρ, λ free to change sign:  λ ← λ + η (mean(s) - ρ)
+    `budget`   s = σ(logit + b) with b such that mean(s) = ρ exactly: the adversary only chooses where
+    """
+
+    def build(self) -> dict[str, nn.Module]:
+        r = self.recipe
+        self.lam = r.lam
+        if not r.mask:
+            return super().build()
+        return super().build() | {"mask": MaskNet(self.num_features, r.mask_projection, r.mask_hidden, r.mask_inputs)}
+
+    def make_optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        optimisers = super().make_optimisers()
+        if self.recipe.mask:
+            optimisers["mask"] = torch.optim.Adam(self.networks["mask"].parameters(), self.recipe.mask_lr)
+        return optimisers
+
+    def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
+        record: dict[str, Tensor | float] = {}
+        for source in sources:
+            name, edges = source.domain.name, self.sample(source, epoch)
+            if not self.recipe.mask:  # the same schedule without an adversary
+                for _ in range(self.recipe.n_descent):
+                    record[f"loss {name}"] = self.task_step(source, edges, None)
+                continue
+
+            # --- TaskNet descent, on a mask detached from its generator ---
+            facts = self.edge_facts(source.domain, edges)
+            with torch.no_grad():
+                logits = self.networks["mask"](source.domain, edges, facts)
+            for _ in range(self.recipe.n_descent):
+                s = self.mask(logits, sample=True)
+                record[f"loss {name}"] = self.task_step(source, edges, s)
+
+            # --- MaskNet ascent, through the frozen TaskNet ---
+            for _ in range(self.recipe.n_ascent):
+                s = self.mask(self.networks["mask"](source.domain, edges, facts), sample=True)
+                record[f"adversary {name}"] = self.mask_step(source, edges, s)
+            record |= self.observe(name, edges, s)
+        return {key: float(value) for key, value in record.items()}
+
+    def task_step(self, source: Source, edges: Edges, s: Tensor | None) -> Tensor:
+        """One step of the TaskNet on ℓ (Eq. task_min); returns the loss."""
+        loss = self.risk(source, edges, s)
+        self.step("task", loss)
+        return loss.detach()
+
+    def mask_step(self, source: Source, edges: Edges, s: Tensor) -> Tensor:
+        """One step of the MaskNet on -ℓ + λ mean(s) (Eq. mask_min); the TaskNet's weights are frozen."""
+        task = self.networks["task"].eval().requires_grad_(False)
+        with torch.set_grad_enabled(self.recipe.adversarial):
+            logits = task(source.domain.x, edges, s)
+        task.requires_grad_(True)
+        loss = F.cross_entropy(logits[source.train], source.domain.labels()[source.train])
+        objective = -loss if self.recipe.bound == "budget" else -loss + self.lam * s.mean()
+        self.step("mask", objective)
+        if self.recipe.bound == "dual":
+            self.lam += self.recipe.dual_lr * (float(s.detach().mean()) - self.recipe.rho)
+        return loss.detach()
+
+    def mask(self, logits: Tensor, *, sample: bool) -> Tensor:
+        """The mask s of given MaskNet logits, under this recipe's kind and bound."""
+        if self.recipe.bound == "budget" and len(logits):
+            logits = logits + budget_shift(logits, self.recipe.rho)
+        return mask_values(logits, self.recipe.mask_kind, sample=sample)
+
+    def edge_facts(self, domain: Domain, edges: Edges) -> EdgeFacts | None:
+        """What a richer MaskNet sees of each edge; None for the paper's, which sees features alone."""
+        names = self.recipe.mask_inputs
+        if not names:
+            return None
+        p = self.logits(domain, edges).softmax(1) if "predictions" in names else None
+        with torch.no_grad():
+            return EdgeFacts.of(edges, names, p)
+
+    def mask_of(self, domain: Domain, edges: Edges) -> Tensor:
+        """The trained MaskNet's mask of any graph's edges, without randomness."""
+        network = self.networks["mask"].eval()
+        with torch.no_grad():
+            return self.mask(network(domain, edges, self.edge_facts(domain, edges)), sample=False)
+
+    def observe(self, name: str, edges: Edges, s: Tensor) -> dict[str, Tensor | float]:
+        """Mean mask by origin, gradient norms of both networks, the dual variable."""
+        record: dict[str, Tensor | float] = {"lambda": self.lam}
+        for origin in Origin:
+            held = edges.origin == int(origin)
+            if held.any():
+                record[f"mask {origin.name.lower()} {name}"] = s.detach()[held].mean()
+        for key in ("task", "mask"):
+            norms = [p.grad.norm() for p in self.networks[key].parameters() if p.grad is not None]
+            if norms:
+                record[f"gradient {key} {name}"] = torch.stack(norms).norm()
+        return record
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        tensors, numbers = super().state()
+        return tensors, numbers | {"lam": self.lam}
+
+    def load_state(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+        super().load_state(tensors, numbers)
+        self.lam = float(numbers["lam"])
+
+
+def budget_shift(logits: Tensor, rho: float, iterations: int = 50) -> Tensor:
+    """The b with mean(σ(logits + b)) = ρ: the threshold τ* of the KKT lemma made explicit.
+
+    Bisection finds it, and one differentiable Newton step gives it the implicit function's gradient
+    ∂b/∂logit_e = -σ'_e / Σ σ'.
+    """
+    if rho >= 1:
+        return torch.full_like(logits[:1], 40.0)  # σ(40) = 1 in float32
+    with torch.no_grad():
+        target = torch.logit(logits.new_tensor(rho))
+        low, high = target - logits.max(), target - logits.min()  # σ(logits + b) is ≤ ρ, ≥ ρ everywhere
+        for _ in range(iterations):
+            b = (low + high) / 2
+            above = (logits + b).sigmoid().mean() > rho
+            low, high = torch.where(above, low, b), torch.where(above, b, high)
+        b = (low + high) / 2
+        s = (logits + b).sigmoid()
+        slope = (s * (1 - s)).mean().clamp_min(1e-12)
+    return b - ((logits + b).sigmoid().mean() - rho) / slope
+
+
+def collapsed(record: dict[str, float]) -> list[str]:
+    """The sources whose original edges have all but vanished: mean mask below 2 %."""
+    key = "mask original "
+    return [k.removeprefix(key) for k, v in record.items() if k.startswith(key) and v < COLLAPSE]

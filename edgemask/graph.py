@@ -1,0 +1,339 @@
+"""`Graph`: one domain, validated once at the door and immutable after."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+Array = npt.NDArray[Any]
+MISSING = -1  # the label of a node whose class is unknown
+
+
+class GraphError(ValueError):
+    """A graph that cannot be used; the message names the graph, the field and the offending value."""
+
+
+class GraphWarning(UserWarning):
+    """A graph that can be used, though something about it deserves a look; the message says what."""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """One domain: a named graph with node features and, perhaps, labels.
+
+    `x`        N × d features, a float array or a SciPy sparse matrix; kept as float32, sparse stays CSR.
+    `edges`    2 × M directed (source, destination) pairs, kept sorted by destination, then source.
+               An undirected graph holds both directions; `undirected=True` adds the missing ones.
+    `y`        N integer labels (-1 = missing), or an N × C 0/1 matrix for several labels per node
+               (a row of -1 = missing), or None for a graph without labels.
+    `classes`  names of the classes; `"0" … "C-1"` when not given; none where every label is missing.
+    `masks`    named boolean node masks; `"eval"` restricts where metrics are computed.
+
+    Self-loops and duplicate edges are errors unless the caller says what to do with them
+    (`self_loops="drop"`: the models add their own; `duplicates="merge"`). Isolated nodes are
+    legal, and an error only with `isolated="error"`.
+    """
+
+    name: str
+    x: Any
+    edges: Array
+    y: Array | None = None
+    classes: tuple[str, ...] = ()
+    masks: Mapping[str, Array] = field(default_factory=dict)
+    undirected: InitVar[bool] = False
+    duplicates: InitVar[Literal["error", "merge"]] = "error"
+    self_loops: InitVar[Literal["error", "drop"]] = "error"
+    isolated: InitVar[Literal["allow", "error"]] = "allow"
+
+    def __post_init__(self, undirected: bool, duplicates: str, self_loops: str, isolated: str) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise GraphError(f"graph name must be a non-empty string, got {self.name!r}")
+        for option, value, legal in (
+            ("duplicates", duplicates, ("error", "merge")),
+            ("self_loops", self_loops, ("error", "drop")),
+            ("isolated", isolated, ("allow", "error")),
+        ):
+            if value not in legal:
+                self._fail(option, f"must be one of {', '.join(map(repr, legal))}, got {value!r}")
+        put = object.__setattr__  # the only writes there will ever be
+        put(self, "x", self._checked_x())
+        put(self, "edges", self._checked_edges(undirected, duplicates, self_loops, isolated))
+        put(self, "y", self._checked_y())
+        put(self, "classes", self._checked_classes())
+        put(self, "masks", self._checked_masks())
+
+    # ---- what a graph can be asked -------------------------------------------------------------
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.x.shape[0])
+
+    @property
+    def num_features(self) -> int:
+        return int(self.x.shape[1])
+
+    @property
+    def num_edges(self) -> int:
+        """Directed entries; an undirected edge counts twice."""
+        return int(self.edges.shape[1])
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def is_sparse(self) -> bool:
+        return bool(sp.issparse(self.x))
+
+    @property
+    def is_multilabel(self) -> bool:
+        return self.y is not None and self.y.ndim == 2
+
+    @property
+    def is_undirected(self) -> bool:
+        n, (src, dst) = self.num_nodes, self.edges
+        return bool(np.array_equal(np.sort(src * n + dst), dst * n + src))
+
+    @cached_property
+    def labelled(self) -> Array:
+        """Boolean mask of the nodes whose label is known (all False without labels)."""
+        if self.y is None:
+            known = np.zeros(self.num_nodes, dtype=bool)
+        else:
+            known = (self.y if self.y.ndim == 1 else self.y[:, 0]) != MISSING
+        return _frozen(known)
+
+    @cached_property
+    def degrees(self) -> Array:
+        """In-degree of every node."""
+        return _frozen(np.bincount(self.edges[1], minlength=self.num_nodes))
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the content. The name is not part of it: equal graphs have equal hashes."""
+        digest = hashlib.sha256(b"edgemask-graph-1")
+        parts: dict[str, Array] = {"edges": self.edges, **{f"mask {k}": v for k, v in self.masks.items()}}
+        if self.is_sparse:
+            parts |= {"x.data": self.x.data, "x.indices": self.x.indices, "x.indptr": self.x.indptr}
+        else:
+            parts["x"] = self.x
+        if self.y is not None:
+            parts["y"] = self.y
+        digest.update(repr(((self.num_nodes, self.num_features), self.classes)).encode())
+        for key in sorted(parts):
+            value = np.ascontiguousarray(parts[key])
+            digest.update(f"{key} {value.dtype.str} {value.shape}".encode())
+            digest.update(value.data)
+        return digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Graph) and self.name == other.name and self.hash == other.hash
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.hash))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies and unpickled graphs come through the door again: read-only arrays do not survive a pickle.
+        return Graph, (self.name, self.x, self.edges, self.y, self.classes, dict(self.masks))
+
+    def __repr__(self) -> str:
+        kind = "sparse" if self.is_sparse else "dense"
+        labels = "no labels" if self.y is None else f"{int(self.labelled.sum()):,} labelled"
+        return (
+            f"Graph({self.name!r}, {self.num_nodes:,} nodes, {self.num_edges:,} edges, "
+            f"{self.num_features:,} {kind} features, {self.num_classes} classes, {labels})"
+        )
+
+    # ---- other graphs made from this one ---------------------------------------------------------
+
+    def with_(self, **changes: Any) -> Graph:
+        """A copy with some fields replaced, validated again."""
+        return replace(self, **changes)
+
+    def without_labels(self) -> Graph:
+        """The same graph with no labels in it at all: what training and selection get of a target."""
+        return replace(self, y=None)
+
+    # ---- validation ------------------------------------------------------------------------------
+
+    def _fail(self, field: str, message: str) -> NoReturn:
+        raise GraphError(f"graph {self.name!r}, {field}: {message}")
+
+    def _array(self, field: str, value: Any) -> Array:
+        try:
+            return np.asarray(value)
+        except ValueError as error:  # a ragged list
+            self._fail(field, f"cannot be made an array: {error}")
+
+    def _checked_x(self) -> Any:
+        sparse = bool(sp.issparse(self.x))
+        x: Any = self.x if sparse else self._array("x", self.x)
+        if x.ndim != 2:
+            self._fail("x", f"must have 2 dimensions (nodes × features), got shape {tuple(x.shape)}")
+        if x.dtype.kind not in "fiub":
+            self._fail("x", f"must be numeric, got dtype {x.dtype}")
+        if x.shape[0] == 0:
+            self._fail("x", "the graph is empty: it has no nodes")
+        if x.shape[1] == 0:
+            self._fail("x", "has no feature columns")
+        with np.errstate(over="ignore"):  # a value too large for float32 becomes inf, refused just below
+            kept: Any = self._csr(x) if sparse else np.array(x, dtype=np.float32, order="C")
+        parts = (kept.data, kept.indices, kept.indptr) if sparse else (kept,)
+        if not np.isfinite(parts[0]).all():
+            coo = sp.coo_array(kept)
+            at = np.flatnonzero(~np.isfinite(coo.data))[0]
+            self._fail("x", f"feature {coo.col[at]} of node {coo.row[at]} is {coo.data[at]} as float32")
+        for part in parts:
+            _frozen(part)
+        return kept
+
+    def _csr(self, x: Any) -> Any:
+        """Canonical float32 CSR: equal matrices have equal arrays, whatever format they came in."""
+        x = x.copy()
+        if hasattr(x, "check_format"):  # an index out of bounds would corrupt memory further down
+            try:
+                x.check_format(full_check=True)
+            except ValueError as error:
+                self._fail("x", f"is not a valid {x.format} matrix: {error}")
+        csr = sp.csr_array(x, dtype=np.float32)
+        csr.sum_duplicates()
+        csr.eliminate_zeros()
+        if max(csr.nnz, *csr.shape) < 2**31:
+            csr.indices, csr.indptr = csr.indices.astype(np.int32), csr.indptr.astype(np.int32)
+        return csr
+
+    def _checked_edges(self, undirected: bool, duplicates: str, self_loops: str, isolated: str) -> Array:
+        n, edges = self.num_nodes, self._array("edges", self.edges)
+        if edges.size == 0:
+            edges = np.empty((2, 0), dtype=np.int64)
+        if edges.ndim != 2 or edges.shape[0] != 2:
+            self._fail("edges", f"must have shape (2, M), got {edges.shape}")
+        if edges.dtype.kind not in "iu":
+            self._fail("edges", f"must be integers, got dtype {edges.dtype}")
+        outside = (edges < 0) | (edges >= n)
+        if outside.any():
+            at = np.flatnonzero(outside.any(0))[0]
+            src, dst = edges[:, at]
+            self._fail("edges", f"edge {at} is ({src}, {dst}), outside the graph's nodes 0 … {n - 1}")
+        edges = edges.astype(np.int64)
+        loops = edges[0] == edges[1]
+        if loops.any():
+            if self_loops == "error":
+                at = np.flatnonzero(loops)[0]
+                self._fail(
+                    "edges",
+                    f"edge {at} is a self-loop on node {edges[0, at]} ({loops.sum()} in all); "
+                    "pass self_loops='drop' (the models add their own)",
+                )
+            edges = edges[:, ~loops]
+        key, counts = np.unique(edges[1] * n + edges[0], return_counts=True)  # the order edges are kept in
+        if duplicates == "error" and (counts > 1).any():
+            dst, src = divmod(int(key[counts > 1][0]), n)
+            repeats = int((counts - 1).sum())
+            self._fail(
+                "edges",
+                f"edge ({src}, {dst}) is there twice ({repeats} repeats in all); pass duplicates='merge'",
+            )
+        if undirected:
+            key = np.union1d(key, key % n * n + key // n)
+        edges = np.stack([key % n, key // n])
+        if isolated == "error":
+            alone = np.ones(n, dtype=bool)
+            alone[edges] = False
+            if alone.any():
+                self._fail("edges", f"node {np.flatnonzero(alone)[0]} is isolated ({alone.sum()} in all)")
+        return _frozen(edges)
+
+    def _checked_y(self) -> Array | None:
+        if self.y is None:
+            return None
+        y, n = self._array("y", self.y), self.num_nodes
+        if y.ndim not in (1, 2) or y.shape[0] != n or 0 in y.shape:
+            self._fail("y", f"must have shape ({n},) or ({n}, classes), got {y.shape}")
+        if y.dtype.kind == "f":
+            if not np.isfinite(y).all():
+                node = np.argwhere(~np.isfinite(y))[0][0]
+                self._fail("y", f"label of node {node} is {y[~np.isfinite(y)][0]}; write missing as -1")
+            if (y != np.trunc(y)).any():
+                self._fail("y", f"labels must be integers, got {y[y != np.trunc(y)][0]}")
+        elif y.dtype.kind not in "iub":
+            self._fail("y", f"labels must be integers, got dtype {y.dtype}")
+        top = 1 if y.ndim == 2 else len(self.classes) - 1 if len(self.classes) else max(int(y.max()), 0)
+        bad = (y < MISSING) | (y > top)
+        if bad.any():
+            node = np.argwhere(bad)[0][0]
+            self._fail("y", f"label of node {node} is {y[bad][0]}, outside -1 (missing), 0 … {top}")
+        if y.ndim == 2:
+            y = y.astype(np.int8)
+            partly = (y == MISSING).any(1) & ~(y == MISSING).all(1)
+            if partly.any():
+                self._fail("y", f"row {np.flatnonzero(partly)[0]} is partly missing; a row is all -1 or none")
+        return _frozen(np.array(y, dtype=np.int8 if y.ndim == 2 else np.int64))
+
+    def _checked_classes(self) -> tuple[str, ...]:
+        given: Any = self.classes
+        if isinstance(given, str):
+            self._fail("classes", f"must be a sequence of names, got the string {given!r}")
+        classes = tuple(str(c) for c in given)
+        if not classes and self.y is not None:
+            count = self.y.shape[1] if self.y.ndim == 2 else int(self.y.max()) + 1
+            classes = tuple(str(i) for i in range(count))
+        if len(set(classes)) != len(classes):
+            self._fail("classes", f"names repeat: {classes}")
+        if self.y is not None and self.y.ndim == 2 and self.y.shape[1] != len(classes):
+            self._fail("y", f"has {self.y.shape[1]} columns for {len(classes)} classes")
+        return classes
+
+    def _checked_masks(self) -> Mapping[str, Array]:
+        for name in self.masks:
+            if not isinstance(name, str):
+                self._fail("masks", f"names must be strings, got {name!r}")
+        masks = {}
+        for name, mask in sorted(self.masks.items()):
+            mask = self._array(f"masks[{name!r}]", mask)
+            if mask.dtype != bool or mask.shape != (self.num_nodes,):
+                self._fail(
+                    f"masks[{name!r}]",
+                    f"must be {self.num_nodes} booleans, got {mask.dtype} of shape {mask.shape}",
+                )
+            masks[name] = _frozen(mask.copy())
+        return MappingProxyType(masks)
+
+
+def collect(domains: Sequence[Graph]) -> tuple[Graph, ...]:
+    """Domains that fit together: distinct names, one feature width, one label set."""
+    domains = tuple(domains)
+    if not domains:
+        raise GraphError("no domains given")
+    for graph in domains:
+        if not isinstance(graph, Graph):
+            raise GraphError(f"expected Graph objects, got {type(graph).__name__}")
+    first, seen = domains[0], set[str]()
+    labelled = next((g for g in domains if g.classes), first)  # a graph without labels fits any label set
+    for graph in domains:
+        if graph.name in seen:
+            raise GraphError(f"two domains are named {graph.name!r}")
+        seen.add(graph.name)
+        if graph.num_features != first.num_features:
+            raise GraphError(
+                f"graph {graph.name!r}, x: {graph.num_features} features, "
+                f"but graph {first.name!r} has {first.num_features}"
+            )
+        if graph.classes and graph.classes != labelled.classes:
+            raise GraphError(
+                f"graph {graph.name!r}, classes: {graph.classes}, but graph {labelled.name!r} has {labelled.classes}"
+            )
+    return domains
+
+
+def _frozen(array: Array) -> Array:
+    array.setflags(write=False)
+    return array

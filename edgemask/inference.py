@@ -1,0 +1,83 @@
+"""Inference: which graph, which mask, propagated how far. Nothing here looks at a label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgemask.enrich import Cache, Origin, enrich
+from edgemask.game import Game
+from edgemask.graph import Array, Graph
+from edgemask.methods.base import Method
+from edgemask.nn.propagate import propagate
+from edgemask.nn.tensors import Domain, Edges
+from edgemask.recipe import Recipe
+from edgemask.seeds import torch_stream
+
+
+@dataclass(frozen=True)
+class EdgeMask:
+    """The MaskNet's mask of a graph: `edges` (2 × M), `origin` by name, `s`."""
+
+    edges: Array
+    origin: Array
+    s: Array
+
+
+def test_edges(recipe: Recipe, domain: Domain, seed: int, cache: Cache | None = None) -> Edges:
+    """The edges a graph is read on: its own, or its own and a seeded sample of feature-derived ones."""
+    if recipe.test_graph == "original" or not recipe.enriched:
+        return domain.edges
+    return enriched_edges(recipe, domain, seed, cache)
+
+
+def enriched_edges(recipe: Recipe, domain: Domain, seed: int, cache: Cache | None = None) -> Edges:
+    """A seeded sample of a graph's enrichment under a recipe."""
+    device = domain.edges.src.device
+    enriched = enrich(
+        domain.graph, k=recipe.k, clusters=recipe.clusters, affinity=recipe.affinity, seed=0, cache=cache, device=device
+    )
+    drawn = enriched.sampler(device).sample(
+        torch_stream(seed, "inference", domain.graph.hash, device=device),
+        knn_ratio=recipe.knn_ratio,
+        spectral_ratio=recipe.spectral_ratio,
+        knn_budget=recipe.knn_budget,
+        spectral_budget=recipe.spectral_budget,
+    )
+    return Edges.build(drawn.src, drawn.dst, drawn.num_nodes, drawn.origin)
+
+
+def raw_logits(method: Method, domain: Domain, edges: Edges) -> Tensor:
+    """The classifier's logits on `edges` under the recipe's test mask, before propagation."""
+    kind = method.recipe.test_mask
+    if kind == "masknet" and isinstance(method, Game) and method.recipe.mask:
+        return method.logits(domain, edges, method.mask_of(domain, edges))
+    if kind == "zeros":
+        return method.logits(domain, edges, torch.zeros(edges.num_real, device=edges.src.device))
+    return method.logits(domain, edges)
+
+
+def probabilities(method: Method, graph: Graph, alpha: float, *, seed: int = 0, cache: Cache | None = None) -> Array:
+    """N × C class probabilities of a graph."""
+    domain = Domain.of(graph, method.device)
+    logits = raw_logits(method, domain, test_edges(method.recipe, domain, seed, cache))
+    return to_probabilities(propagate(domain.edges, logits, alpha, method.recipe.steps))
+
+
+def to_probabilities(logits: Tensor) -> Array:
+    return np.asarray(logits.double().softmax(1).cpu().numpy())
+
+
+def edge_mask(method: Method, graph: Graph, *, seed: int = 0, cache: Cache | None = None) -> EdgeMask:
+    """The trained MaskNet's mask of every edge of the (enriched, where the recipe enriches) graph."""
+    if not isinstance(method, Game) or not method.recipe.mask:
+        raise ValueError("this model was trained without a MaskNet: it has no edge mask")
+    domain = Domain.of(graph, method.device)
+    edges = enriched_edges(method.recipe, domain, seed, cache) if method.recipe.enriched else domain.edges
+    s = method.mask_of(domain, edges)
+    pairs = torch.stack([edges.src[edges.real], edges.dst[edges.real]])
+    names = np.array([origin.name.lower() for origin in Origin])
+    return EdgeMask(pairs.cpu().numpy(), names[edges.origin.cpu().numpy()], s.double().cpu().numpy())

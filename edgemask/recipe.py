@@ -1,0 +1,165 @@
+"""Recipes: every setting of a run in one visible declaration, each with its legal range."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from edgemask.nn.attention import GATES, Gate
+from edgemask.nn.masknet import EDGE_INPUTS, MASK_KINDS, EdgeInput, MaskKind
+
+Bound = Literal["penalty", "dual", "budget"]
+Backbone = Literal["gat", "gcn", "gin", "sgc", "mlp"]
+Select = Literal["auto", "last", "source-val", "validation", "leave-one-source-out"]
+
+
+def _number(default: float, low: float, high: float = float("inf"), *, open_low: bool = False) -> Any:
+    return field(default=default, metadata={"low": low, "high": high, "open_low": open_low})
+
+
+def _choice(default: Any, choices: tuple[Any, ...]) -> Any:
+    return field(default=default, metadata={"choices": choices})
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All settings of training and inference. `RECIPES` names the stock ones; `with_` overrides fields."""
+
+    # enrichment (Section 4.1); k = 0 or clusters = 0 leaves that kind of edge out
+    k: int = _number(10, 0)
+    clusters: int = _number(100, 0)
+    affinity: Literal["cosine", "rbf"] = _choice("cosine", ("cosine", "rbf"))
+    knn_ratio: float = _number(0.1, 0, 1)
+    spectral_ratio: float = _number(0.1, 0, 1)
+    knn_budget: float | None = _number(None, 0)  # type: ignore[arg-type]  # pairs per node; replaces the ratio
+    spectral_budget: float | None = _number(None, 0)  # type: ignore[arg-type]
+
+    # TaskNet (Section 4.3)
+    backbone: Backbone = _choice("gat", get_args(Backbone))
+    layers: int = _number(2, 1)
+    hidden: int = _number(64, 1)  # per head in a GAT
+    heads: int = _number(8, 1)
+    activation: Literal["elu", "relu"] = _choice("elu", ("elu", "relu"))
+    dropout: float = _number(0.5, 0, 0.999)
+    attention_dropout: float = _number(0.6, 0, 0.999)
+
+    # MaskNet (Section 4.2)
+    mask: bool = True  # False: no adversary, plain risk minimisation on the same graphs
+    gate: Gate = _choice("message", GATES)
+    mask_kind: MaskKind = _choice("sigmoid", MASK_KINDS)
+    mask_inputs: tuple[EdgeInput, ...] = field(default=(), metadata={"subset": EDGE_INPUTS})
+    mask_projection: int = _number(128, 1)
+    mask_hidden: int = _number(64, 1)
+
+    # the game (Algorithm 1)
+    epochs: int = _number(200, 1)
+    n_descent: int = _number(5, 1)
+    n_ascent: int = _number(1, 0)
+    lr: float = _number(1e-3, 0, open_low=True)
+    mask_lr: float = _number(1e-3, 0, open_low=True)
+    weight_decay: float = _number(5e-4, 0)  # of the TaskNet
+    clip: float = _number(0.0, 0)  # gradient norm; 0 is off
+    adversarial: bool = True  # False: the loss is a constant to the MaskNet, as in the released code
+    bound: Bound = _choice("penalty", get_args(Bound))
+    lam: float = _number(1e-3, float("-inf"))  # λ; the first value of the dual variable when bound = dual
+    rho: float = _number(0.5, 0, 1, open_low=True)  # ρ, the mean mask of `dual` and `budget`
+    dual_lr: float = _number(0.1, 0, open_low=True)
+
+    # averaged weights: θ̄ ← (1 - rate) θ̄ + rate θ after each epoch, from `average_from` · epochs on; 0 is off
+    average: float = _number(0.0, 0, 1)
+    average_from: float = _number(0.25, 0, 1)
+
+    # inference
+    test_graph: Literal["original", "enriched"] = _choice("original", ("original", "enriched"))
+    test_mask: Literal["ones", "zeros", "masknet"] = _choice("ones", ("ones", "zeros", "masknet"))
+    alpha: tuple[float, ...] = (0.0,)  # strength of logit propagation; several are candidates of the selection
+    steps: int = _number(20, 0)
+
+    # selection
+    select: Select = _choice("last", get_args(Select))
+    eval_every: int = _number(5, 1)
+
+    def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            value, rule = getattr(self, f.name), f.metadata
+            if "choices" in rule and value not in rule["choices"]:
+                raise ValueError(f"{f.name} must be one of {', '.join(rule['choices'])}, got {value!r}")
+            if "subset" in rule:
+                for part in value:
+                    if part not in rule["subset"]:
+                        raise ValueError(f"{f.name} may hold {', '.join(rule['subset'])}, got {part!r}")
+            if "low" in rule and value is not None:
+                self._check_number(f.name, value, rule)
+        if not self.alpha:
+            raise ValueError("alpha must hold at least one strength, got ()")
+        for a in self.alpha:
+            if not 0 <= a < 1:
+                raise ValueError(f"alpha must lie in [0, 1), got {a}")
+        if not self.adversarial and self.bound == "budget":
+            raise ValueError("adversarial = False leaves the MaskNet nothing to learn under bound = 'budget'")
+        if len(self.alpha) > 1 and self.select == "last":
+            raise ValueError(f"select = 'last' chooses nothing, so alpha must be one value, got {self.alpha}")
+
+    @staticmethod
+    def _check_number(name: str, value: Any, rule: Mapping[str, Any]) -> None:
+        low, high, open_low = rule["low"], rule["high"], rule["open_low"]
+        interval = f"{'(' if open_low else '['}{low:g}, {high:g}]"
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+            raise ValueError(f"{name} must be a number in {interval}, got {value!r}")
+        if not low <= value <= high or (open_low and value == low):
+            raise ValueError(f"{name} must lie in {interval}, got {value!r}")
+
+    def with_(self, **changes: Any) -> Recipe:
+        """A copy with some fields replaced; an unknown name is an error that lists the known ones."""
+        names = [f.name for f in dataclasses.fields(self)]
+        for name in changes:
+            if name not in names:
+                raise ValueError(f"no setting {name!r} (settings: {', '.join(names)})")
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def enriched(self) -> bool:
+        """Whether training adds feature-derived edges."""
+        knn = self.k > 0 and (self.knn_ratio if self.knn_budget is None else self.knn_budget) > 0
+        spectral = (
+            self.clusters > 0 and (self.spectral_ratio if self.spectral_budget is None else self.spectral_budget) > 0
+        )
+        return bool(knn or spectral)
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Recipe:
+        return cls().with_(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+RECIPES: dict[str, Recipe] = {
+    # the letter of the paper: message gate, fixed λ, 5 descent and 1 ascent steps, ratios 0.1
+    "paper": Recipe(),
+    # how the authors' released code behaves: the mask is an attention input and follows the sparsity term alone,
+    # and the target is read on its original graph at s = 0
+    "released": Recipe(gate="attention", adversarial=False, clip=1.0, test_mask="zeros"),
+    # ours, and the default
+    "robust": Recipe(
+        backbone="gcn",
+        gate="message",
+        bound="budget",
+        rho=0.9,
+        n_descent=1,
+        knn_ratio=1.0,
+        spectral_ratio=0.1,
+        average=0.05,
+        alpha=(0.0, 0.5, 0.8, 0.9, 0.95),
+        select="auto",
+    ),
+}
+
+
+def recipe(name: str = "robust", **overrides: Any) -> Recipe:
+    """A stock recipe by name, with any field overridden."""
+    if name not in RECIPES:
+        raise ValueError(f"no recipe {name!r} (recipes: {', '.join(RECIPES)})")
+    return RECIPES[name].with_(**overrides)

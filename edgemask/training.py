@@ -1,0 +1,333 @@
+"""Training one method on sources: epochs, averaged weights, a selection rule by name, exact resume."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgemask import checkpoint
+from edgemask.enrich import Cache, enrich
+from edgemask.game import collapsed
+from edgemask.graph import Graph, GraphError, collect
+from edgemask.inference import raw_logits, test_edges, to_probabilities
+from edgemask.methods.base import Method, Source, seeded
+from edgemask.metrics import score
+from edgemask.nn.propagate import propagate
+from edgemask.nn.tensors import Domain
+from edgemask.recipe import Recipe
+from edgemask.seeds import derive, numpy_stream
+
+SOURCE_VAL = 0.2  # share of each source's labelled nodes that `source-val` withholds
+INDIFFERENCE = 0.002  # of two strengths closer than this on the selection's metric, the weaker is taken
+
+
+class CollapseWarning(UserWarning):
+    """The adversary has removed all but all of the original edges."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A labelled graph that a selection rule scores on (`eval` mask respected)."""
+
+    graph: Graph
+    domain: Domain
+
+
+@dataclass
+class Best:
+    """The best state seen so far for one propagation strength; the weights are copies."""
+
+    score: float
+    epoch: int
+    weights: dict[str, Tensor]
+
+
+@dataclass
+class Trainer:
+    """One method on its sources, epoch by epoch; `watched` graphs are scored every `eval_every` epochs."""
+
+    method: Method
+    sources: Sequence[Source]
+    watched: Sequence[Watched] = ()
+    metric: str = "micro_f1"
+    epoch: int = 0
+    average: dict[str, Tensor] | None = None
+    history: list[dict[str, float]] = field(default_factory=list)
+    best: dict[float, Best] = field(default_factory=dict)
+
+    @property
+    def done(self) -> bool:
+        return self.epoch >= self.method.recipe.epochs
+
+    def step(self) -> dict[str, float]:
+        """One epoch, all its randomness derived from (seed, epoch)."""
+        method, recipe = self.method, self.method.recipe
+        with seeded(derive(method.seed, "epoch", self.epoch), method.device):
+            record = method.update(self.sources, self.epoch)
+        self.epoch += 1
+        self._update_average()
+        if self.watched and (self.epoch % recipe.eval_every == 0 or self.done):
+            for alpha, value in self.scores().items():
+                record[f"select {alpha:g}"] = value
+                if alpha not in self.best or value > self.best[alpha].score:
+                    self.best[alpha] = Best(value, self.epoch, self.weights())
+        for name in [] if any("collapse" in r for r in self.history) else collapsed(record):
+            record["collapse"] = 1.0
+            warnings.warn(
+                f"epoch {self.epoch}: the mask of {name!r} has collapsed, its original edges keep under 2 % "
+                "of their weight on average; bound the adversary with bound='budget', or use gate='attention'",
+                CollapseWarning,
+                stacklevel=2,
+            )
+        self.history.append({"epoch": float(self.epoch), **record})
+        return record
+
+    def _update_average(self) -> None:
+        recipe = self.method.recipe
+        if not recipe.average or self.epoch <= int(recipe.average_from * recipe.epochs):
+            return
+        now = self.method.networks.state_dict()
+        if self.average is None:
+            self.average = {name: t.detach().clone() for name, t in now.items()}
+        else:
+            for name, t in now.items():
+                self.average[name].lerp_(t.detach(), recipe.average)
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of the weights inference would use now: the averaged ones where the recipe averages."""
+        chosen = self.method.networks.state_dict() if self.average is None else self.average
+        return {name: t.detach().clone() for name, t in chosen.items()}
+
+    def scores(self) -> dict[float, float]:
+        """Mean metric over the watched graphs for each candidate strength, under `weights()`."""
+        method, current = self.method, None
+        if self.average is not None:
+            current = {name: t.clone() for name, t in method.networks.state_dict().items()}
+            method.networks.load_state_dict(self.average)
+        totals: dict[float, list[float]] = {alpha: [] for alpha in method.recipe.alpha}
+        for watched in self.watched:
+            domain = watched.domain
+            logits = raw_logits(method, domain, test_edges(method.recipe, domain, method.seed))
+            for alpha, values in totals.items():
+                p = to_probabilities(propagate(domain.edges, logits, alpha, method.recipe.steps))
+                values.append(score((self.metric,), watched.graph, p)[self.metric])
+        if current is not None:
+            method.networks.load_state_dict(current)
+        return {alpha: float(np.mean(values)) for alpha, values in totals.items()}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        tensors, numbers = self.method.state()
+        tensors = {f"method/{k}": v for k, v in tensors.items()}
+        for name, t in (self.average or {}).items():
+            tensors[f"average/{name}"] = t
+        for alpha, best in self.best.items():
+            tensors |= {f"best-{alpha:g}/{name}": t for name, t in best.weights.items()}
+        best_numbers = {f"{a:g}": [b.score, b.epoch] for a, b in self.best.items()}
+        return tensors, {"epoch": self.epoch, "history": self.history, "method": numbers, "best": best_numbers}
+
+    def load_state(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+        on_device = {name: t.to(self.method.device) for name, t in tensors.items()}
+        self.method.load_state(checkpoint.unpack("method", tensors), numbers["method"])
+        self.epoch, self.history = int(numbers["epoch"]), list(numbers["history"])
+        self.average = checkpoint.unpack("average", on_device) or None
+        self.best = {
+            float(a): Best(value, epoch, checkpoint.unpack(f"best-{a}", on_device))
+            for a, (value, epoch) in numbers["best"].items()
+        }
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What selection decided, how, and on what evidence."""
+
+    rule: str
+    alpha: float
+    epoch: int
+    scores: dict[float, float]  # candidate strength → score on the selection's data (empty for `last`)
+
+
+class Fit:
+    """Training under a selection rule.
+
+    `last`                  the final epoch; nothing is chosen
+    `source-val`            epoch and strength, on 20 % of each source's labels, withheld from the loss
+    `validation`            epoch and strength, on the validation domains
+    `leave-one-source-out`  strength, by training on all sources but one and scoring on that one, for each;
+                            then all sources are trained on, to the final epoch
+    `auto`                  `validation` where there are validation domains, else `leave-one-source-out` where
+                            there are two sources, else `source-val`
+
+    With a `checkpoint` path the state is written there every `checkpoint_every` epochs, and a fit that finds
+    a checkpoint of the same task continues it; on a CPU the result is the same to the bit.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Recipe, int, int, int, torch.device], Method],
+        recipe: Recipe,
+        sources: Sequence[Graph],
+        validation: Sequence[Graph] = (),
+        *,
+        metric: str = "micro_f1",
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        cache: Cache | None = None,
+        checkpoint_path: str | Path | None = None,
+        checkpoint_every: int = 10,
+        on_epoch: Callable[[Trainer, str], None] | None = None,
+    ):
+        check_sources(sources, validation)
+        self.make, self.recipe, self.metric, self.seed = make, recipe, metric, seed
+        self.device, self.cache = torch.device(device), cache
+        self.sources, self.validation = tuple(sources), tuple(validation)
+        self.rule = resolve_rule(recipe, self.sources, self.validation)
+        self.path = None if checkpoint_path is None else Path(checkpoint_path)
+        self.every, self.on_epoch = checkpoint_every, on_epoch
+        # what is still to be trained: a held-out source each, then all of them (None)
+        held = [g.name for g in self.sources] if self.rule == "leave-one-source-out" else []
+        self.stages: list[str | None] = [*held, None]
+        self.held_out: dict[str, dict[str, float]] = {}
+
+    def run(self) -> tuple[Trainer, Choice]:
+        """Train to the end; the returned trainer's networks hold the chosen weights."""
+        resumed = self._read_checkpoint()
+        for stage in self.stages[len(self.held_out) :]:
+            trainer = self._trainer(stage)
+            if resumed is not None:
+                trainer.load_state(*resumed)
+                resumed = None
+            while not trainer.done:
+                trainer.step()
+                if self.on_epoch:
+                    self.on_epoch(trainer, "all sources" if stage is None else f"without {stage}")
+                if self.path and (trainer.epoch % self.every == 0 or trainer.done):
+                    self._write_checkpoint(trainer)
+            if stage is not None:
+                self.held_out[stage] = {f"{a:g}": v for a, v in trainer.scores().items()}
+        return trainer, self._choose(trainer)
+
+    def _trainer(self, stage: str | None) -> Trainer:
+        train = [g for g in self.sources if g.name != stage]
+        watch: list[Graph] = [g for g in self.sources if g.name == stage]
+        keep = [np.flatnonzero(g.labelled) for g in train]
+        if self.rule == "validation":
+            watch = list(self.validation)
+        elif self.rule == "source-val":
+            keep, watch = zip(*(withhold(g, self.seed) for g in train), strict=True)  # type: ignore[assignment]
+        seed = self.seed if stage is None else derive(self.seed, "without", stage)
+        method = self.make(self.recipe, train[0].num_features, train[0].num_classes, seed, self.device)
+        return Trainer(
+            method,
+            [self._source(g, nodes) for g, nodes in zip(train, keep, strict=True)],
+            [Watched(g, Domain.of(g, self.device)) for g in watch],
+            self.metric,
+        )
+
+    def _source(self, graph: Graph, nodes: Any) -> Source:
+        r, sampler = self.recipe, None
+        if r.enriched:
+            enriched = enrich(
+                graph, k=r.k, clusters=r.clusters, affinity=r.affinity, cache=self.cache, device=self.device
+            )
+            sampler = enriched.sampler(self.device)
+        return Source(Domain.of(graph, self.device), torch.tensor(nodes, device=self.device), sampler)
+
+    def _choose(self, trainer: Trainer) -> Choice:
+        networks = trainer.method.networks
+        if self.rule == "last":
+            networks.load_state_dict(trainer.weights())
+            return Choice(self.rule, self.recipe.alpha[0], trainer.epoch, {})
+        if self.rule == "leave-one-source-out":
+            scores = {
+                alpha: float(np.mean([held[f"{alpha:g}"] for held in self.held_out.values()]))
+                for alpha in self.recipe.alpha
+            }
+            networks.load_state_dict(trainer.weights())
+            return Choice(self.rule, weakest_good(scores), trainer.epoch, scores)
+        scores = {alpha: best.score for alpha, best in trainer.best.items()}
+        alpha = weakest_good(scores)
+        networks.load_state_dict(trainer.best[alpha].weights)
+        return Choice(self.rule, alpha, trainer.best[alpha].epoch, scores)
+
+    def _task(self) -> dict[str, Any]:
+        """What makes two fits the same; a checkpoint of another task is refused."""
+        return {
+            "recipe": self.recipe.to_json(),
+            "method": getattr(self.make, "__name__", str(self.make)),
+            "sources": [g.hash for g in self.sources],
+            "validation": [g.hash for g in self.validation],
+            "metric": self.metric,
+            "seed": self.seed,
+        }
+
+    def _write_checkpoint(self, trainer: Trainer) -> None:
+        if self.path is None:
+            return
+        tensors, numbers = trainer.state()
+        checkpoint.write(
+            self.path, "checkpoint", tensors, {"task": self._task(), "held_out": self.held_out, "trainer": numbers}
+        )
+
+    def _read_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        if self.path is None or not self.path.exists():
+            return None
+        tensors, meta = checkpoint.read(self.path, "checkpoint")
+        for key, value in self._task().items():
+            if meta["task"].get(key) != value:
+                raise checkpoint.CheckpointError(
+                    f"{self.path} is a checkpoint of another task: its {key} is {meta['task'].get(key)}, here {value}"
+                )
+        self.held_out = meta["held_out"]
+        return tensors, meta["trainer"]
+
+
+def resolve_rule(recipe: Recipe, sources: Sequence[Graph], validation: Sequence[Graph]) -> str:
+    """The rule a recipe's `select` means for these domains."""
+    rule: str = recipe.select
+    if rule == "auto":
+        rule = "validation" if validation else "leave-one-source-out" if len(sources) > 1 else "source-val"
+    if rule == "validation" and not validation:
+        raise ValueError("select = 'validation' needs validation domains, none were given")
+    if rule == "leave-one-source-out" and len(sources) < 2:
+        raise ValueError(f"select = 'leave-one-source-out' needs at least 2 sources, got {len(sources)}")
+    return rule
+
+
+def check_sources(sources: Sequence[Graph], validation: Sequence[Graph] = ()) -> None:
+    """Sources and validation domains fit together, have labels, and more than one class."""
+    if not sources:
+        raise GraphError("no source graphs given")
+    collect([*sources, *validation])
+    for graph in (*sources, *validation):
+        if graph.y is None or not graph.labelled.any():
+            raise GraphError(f"graph {graph.name!r}, y: training needs labels, it has none")
+    for graph in sources:
+        y = graph.y[graph.labelled] if graph.y is not None else np.empty(0)
+        seen = np.unique(y.argmax(1) if y.ndim == 2 else y)
+        if len(seen) < 2:
+            raise GraphError(
+                f"graph {graph.name!r}, y: every label is {graph.classes[int(seen[0])]!r}; "
+                "a source needs at least 2 classes"
+            )
+
+
+def withhold(graph: Graph, seed: int) -> tuple[Any, Graph]:
+    """Split a source's labelled nodes: the nodes to train on, and the graph with the withheld ones to score on."""
+    nodes = numpy_stream(seed, "source-val", graph.name).permutation(np.flatnonzero(graph.labelled))
+    count = max(1, round(SOURCE_VAL * len(nodes)))
+    held = np.zeros(graph.num_nodes, dtype=bool)
+    held[nodes[:count]] = True
+    return np.sort(nodes[count:]), graph.with_(masks={**graph.masks, "eval": held})
+
+
+def weakest_good(scores: Mapping[float, float]) -> float:
+    """The smallest strength whose score is within a hair of the best: propagation must earn its place."""
+    best = max(scores.values())
+    return min(alpha for alpha, value in scores.items() if value >= best - INDIFFERENCE)

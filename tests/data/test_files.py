@@ -1,0 +1,478 @@
+"""Graphs in and out of files: exact round trips, and errors that name the file, the place and the value."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+from edgemask.data import files
+from edgemask.graph import Graph, GraphError, GraphWarning
+
+FEW = settings(max_examples=25, deadline=None)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)  # any valid text: ",", '"', NUL, "\r", "漢" …
+
+
+@st.composite
+def graphs(draw: st.DrawFn, *, mat: bool = False) -> Graph:
+    """Small graphs: dense or sparse, directed or not, one, several, some or no labels; with `mat`, such as a
+    `.mat` file can hold."""
+    text = TEXT.filter(lambda name: "\0" not in name) if mat else TEXT
+    n, width, count = draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    number = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.just(0.0)
+    x = np.array([[draw(number) for _ in range(width)] for _ in range(n)], dtype=np.float32)
+    pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    several = st.lists(st.integers(0, 1), min_size=count, max_size=count)
+    if mat:
+        several = several.filter(any)
+    label = draw(
+        st.sampled_from(
+            [st.integers(-1, count - 1), st.just(-1), several | st.just([-1] * count), None],
+        )
+    )
+    names = draw(st.just([]) | st.lists(text.filter(bool), min_size=count, max_size=count, unique=True))
+    bits = st.lists(st.booleans(), min_size=n, max_size=n).map(np.array)
+    return Graph(
+        draw(text.filter(bool)),
+        sp.csr_array(x) if draw(st.booleans()) else x,
+        np.array(edges, dtype=np.int64).reshape(-1, 2).T,
+        None if label is None else np.array([draw(label) for _ in range(n)]),
+        tuple(names),
+        {} if mat else draw(st.dictionaries(text, bits, max_size=2)),
+        undirected=draw(st.booleans()),
+    )
+
+
+def assert_same(back: Graph, graph: Graph) -> None:
+    assert back == graph
+    assert (back.name, back.hash, back.classes) == (graph.name, graph.hash, graph.classes)
+    assert (back.is_sparse, back.x.dtype, list(back.masks)) == (graph.is_sparse, graph.x.dtype, list(graph.masks))
+    assert (back.y is None) == (graph.y is None)
+    if back.y is not None and graph.y is not None:
+        assert (back.y.dtype, back.y.shape) == (graph.y.dtype, graph.y.shape)
+
+
+def make(*fields: Any) -> Graph:
+    """A graph of plain lists."""
+    return Graph(*fields)
+
+
+def small(**changes: Any) -> Graph:
+    fields: dict[str, Any] = {"name": "small", "x": np.eye(3), "edges": [[0, 1], [1, 2]], "y": [0, 1, -1], **changes}
+    return Graph(**fields)
+
+
+# ---- round trips -------------------------------------------------------------------------------------
+
+
+@FEW
+@given(graph=graphs())
+def test_pyg_round_trip(graph: Graph) -> None:
+    assert_same(files.from_pyg(files.to_pyg(graph), graph.name), graph)
+
+
+@FEW
+@given(graph=graphs())
+def test_npz_round_trip(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("npz") / "graph.npz"
+    files.write_npz(graph, path)
+    assert_same(files.read_npz(path), graph)
+
+
+@FEW
+@given(graph=graphs())
+def test_csv_round_trip(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("csv") / "graph"
+    files.write_csv(graph, folder)
+    assert_same(files.read_csv(folder), graph)
+
+
+@FEW
+@given(graph=graphs(mat=True))
+def test_mat_round_trip(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("mat") / "graph.mat"
+    files.write_mat(graph, path)
+    assert_same(files.read_mat(path), graph)
+
+
+@pytest.mark.parametrize("where", ["graph.npz", "GRAPH.MAT", "folder"])
+def test_the_path_chooses_the_form(tmp_path: Path, where: str) -> None:
+    files.write_graph(small(), tmp_path / where)
+    assert_same(files.read_graph(tmp_path / where), small())
+
+
+@pytest.mark.parametrize("where", ["a.npz", "a.mat", "a"])
+def test_options_reach_the_graph(tmp_path: Path, where: str) -> None:
+    files.write_graph(small(), tmp_path / where)
+    graph = files.read_graph(tmp_path / where, name="other", undirected=True)
+    assert graph == small(name="other", undirected=True)
+
+
+@pytest.mark.parametrize("call", [files.read_graph, lambda path: files.write_graph(small(), path)])
+def test_an_unknown_form_lists_the_known(call: Callable[[Path], Any]) -> None:
+    with pytest.raises(GraphError, match=r"a\.pt.*'\.pt'.*\.npz.*\.mat.*folder.*nodes\.csv"):
+        call(Path("a.pt"))
+
+
+def test_csv_keeps_awkward_floats(tmp_path: Path) -> None:
+    """The shortest text of 0x15ae43fd read as a float64 rounds to 0x15ae43fe."""
+    bits = np.array([[0x15AE43FD, 0x00000001, 0x7F7FFFFF, 0x80000000, 0x3DCCCCCD]], dtype=np.uint32)
+    graph = make("floats", bits.view(np.float32), [])
+    files.write_csv(graph, tmp_path)
+    assert (files.read_csv(tmp_path).x.view(np.uint32) == bits).all()
+    assert (tmp_path / "nodes.csv").read_text().splitlines()[1].endswith(",-0,0.1")
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_random_floats_survive_csv(tmp_path: Path, sparse: bool) -> None:
+    bits = np.random.default_rng(0).integers(2**32, size=(300, 20), dtype=np.uint32)
+    x = np.nan_to_num(bits.view(np.float32), posinf=1, neginf=-1)
+    graph = make("floats", sp.csr_array(x) if sparse else x, [])
+    files.write_csv(graph, tmp_path)
+    assert_same(files.read_csv(tmp_path), graph)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["dblp.npz", "dblp.mat", "dblp"])
+def test_a_real_graph_survives(data_root: Path, tmp_path: Path, where: str) -> None:
+    graph = files.read_mat(data_root / "citation" / "dblpv7.mat", self_loops="drop")
+    graph = graph.with_(x=sp.csr_array(graph.x))
+    files.write_graph(graph, tmp_path / where)
+    assert_same(files.read_graph(tmp_path / where), graph)
+
+
+@pytest.mark.parametrize("where", ["graph.npz", "graph.mat", "nodes.csv"])
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    target = tmp_path if where == "nodes.csv" else tmp_path / where
+    files.write_graph(small(), target)
+    before, listing = (tmp_path / where).read_bytes(), sorted(tmp_path.iterdir())
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("disk full")
+
+    for module, name in ((np, "savez_compressed"), (scipy.io, "savemat"), (files, "_feature_cells")):
+        monkeypatch.setattr(module, name, fail)
+    with pytest.raises(OSError, match="disk full"):
+        files.write_graph(small(name="new"), target)
+    assert (tmp_path / where).read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == listing
+
+
+# ---- PyTorch Geometric -------------------------------------------------------------------------------
+
+
+def pyg(**fields: Any) -> Data:
+    return Data(**{"x": torch.eye(3), "edge_index": torch.tensor([[0, 1], [1, 2]]), **fields})
+
+
+def test_pyg_layout() -> None:
+    data = files.to_pyg(small(x=sp.eye_array(3), classes=("a", "b"), masks={"train": np.array([True, False, True])}))
+    assert data.x.layout == torch.sparse_csr
+    assert data.num_nodes == 3
+    assert data.y.tolist() == [0, 1, -1]
+    assert data.train_mask.tolist() == [True, False, True]
+    assert data.classes == ("a", "b")
+
+
+def test_pyg_copies() -> None:
+    graph = small()
+    data = files.to_pyg(graph)
+    data.x[0, 0] = 7
+    assert graph.x[0, 0] == 1
+
+
+def test_pyg_takes_a_column_of_labels_and_any_sparse_layout() -> None:
+    data = pyg(x=torch.eye(3).to_sparse(), y=torch.tensor([[0], [2], [1]]))
+    assert files.from_pyg(data, "g") == make("g", sp.eye_array(3), [[0, 1], [1, 2]], [0, 2, 1])
+
+
+def test_pyg_keeps_one_class_of_several_labels_apart_from_a_column() -> None:
+    graph = small(y=[[1], [0], [-1]], classes=("a",))
+    assert_same(files.from_pyg(files.to_pyg(graph), "small"), graph)
+
+
+@pytest.mark.parametrize("field", ["x", "edge_index"])
+def test_pyg_without_a_field(field: str) -> None:
+    with pytest.raises(GraphError, match=f"'g', {field}: the data has none"):
+        files.from_pyg(pyg(**{field: None}), "g")
+
+
+@pytest.mark.parametrize("field", ["edge_attr", "edge_weight", "pos"])
+def test_pyg_says_what_it_leaves_behind(field: str) -> None:
+    with pytest.warns(GraphWarning, match=f"'g': cannot hold {field}"):
+        files.from_pyg(pyg(**{field: torch.ones(2, 1)}), "g")
+
+
+def test_pyg_refuses_a_mask_that_is_none() -> None:
+    with pytest.raises(GraphError, match=r"'g', masks\['train'\]: must be 3 booleans"):
+        files.from_pyg(pyg(train_mask=torch.tensor([0, 1])), "g")
+
+
+# ---- .npz --------------------------------------------------------------------------------------------
+
+
+def rewritten(path: Path, graph: Graph, **changes: Any) -> Path:
+    """The graph's `.npz` with fields replaced, or left out where None."""
+    files.write_npz(graph, path)
+    with np.load(path, allow_pickle=False) as archive:
+        fields = {**archive, **changes}
+    np.savez(path, **{key: value for key, value in fields.items() if value is not None})
+    return path
+
+
+def test_npz_needs_no_pickle_and_is_deterministic(tmp_path: Path) -> None:
+    for name in ("a.npz", "b.npz"):
+        files.write_npz(small(x=sp.eye_array(3)), tmp_path / name)
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as archive:
+        assert set(archive.files) == {"info", "x_data", "x_indices", "x_indptr", "x_shape", "edges", "masks", "y"}
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+@pytest.mark.parametrize("field", ["info", "x_indptr", "edges", "masks"])
+def test_npz_missing_field(tmp_path: Path, field: str) -> None:
+    path = rewritten(tmp_path / "a.npz", small(x=sp.eye_array(3)), **{field: None})
+    with pytest.raises(GraphError, match=rf"a\.npz: field '{field}' is missing"):
+        files.read_npz(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"weights": np.ones(2)}, "field 'weights' is not known"),
+        ({"info": "{"}, "info: is no JSON"),
+        ({"info": '{"name": "a", "classes": []}'}, "info: 'masks' is missing"),
+        ({"info": '{"name": 1}'}, "info, name: expected str, got 1"),
+        ({"masks": np.ones((1, 3), dtype=bool)}, r"masks: shape \(1, 3\) for the 0 names"),
+        ({"x_indices": np.array([0, 1, 9], dtype=np.int32)}, "'small', x: is not a valid csr matrix"),
+        ({"x_indices": np.array([0, 1, 0.5])}, "x_indices, x_indptr and x_shape must be integers"),
+        ({"x_indptr": np.array([0, 1], dtype=np.int32)}, "x_indptr and x_shape make no matrix"),
+        ({"edges": np.array([[0], [3]])}, r"'small', edges: edge 0 is \(0, 3\)"),
+        ({"y": np.array([{}, 1, 2], dtype=object)}, "no readable .npz archive.*allow_pickle=False"),
+    ],
+)
+def test_npz_wrong_field(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = rewritten(tmp_path / "a.npz", small(x=sp.eye_array(3)), **changes)
+    with pytest.raises(GraphError, match=rf"a\.npz: .*{message}"):
+        files.read_npz(path)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".mat"])
+def test_damaged_files(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    files.write_graph(small(), path)
+    whole = path.read_bytes()
+    for damaged in (b"", b"not a graph", *(whole[:cut] for cut in range(0, len(whole), 7))):
+        path.write_bytes(damaged)
+        with pytest.raises(GraphError, match=rf"a\{suffix}: (is no readable|field '\w+' is missing)"):
+            files.read_graph(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for where in ("a.npz", "a.mat", "a"):
+        with pytest.raises(FileNotFoundError, match=where):
+            files.read_graph(tmp_path / where)
+
+
+# ---- CSV folder --------------------------------------------------------------------------------------
+
+NODES = "id,label,x0,x1\nann,red,1,2\nbob,,0.5,-1e3\neve,blue,0,0\n"
+EDGES = "source,destination\nann,bob\neve,ann\n"
+
+
+def by_hand(folder: Path, nodes: str = NODES, edges: str = EDGES, info: Any = None) -> Path:
+    (folder / "nodes.csv").write_text(nodes, encoding="utf-8")
+    (folder / "edges.csv").write_text(edges, encoding="utf-8")
+    if info is not None:
+        (folder / "graph.json").write_text(info if isinstance(info, str) else json.dumps(info))
+    return folder
+
+
+def test_csv_by_hand(tmp_path: Path) -> None:
+    graph = files.read_csv(by_hand(tmp_path))
+    x, edges = np.array([[1, 2], [0.5, -1000], [0, 0]]), [[0, 2], [1, 0]]
+    assert graph == make(tmp_path.name, x, edges, [1, -1, 0], ("blue", "red"))
+
+
+def test_csv_by_hand_sparse_several_labels_and_masks(tmp_path: Path) -> None:
+    nodes = "mask:eval,features,id,label:b,label:a\ntrue,3:1 0:2.5,n1,1,0\n0,,n2,,\n"
+    graph = files.read_csv(by_hand(tmp_path, nodes, "destination,source\nn1,n2\n\n", {"features": 6}))
+    x, mask = sp.csr_array(np.array([[2.5, 0, 0, 1, 0, 0], [0] * 6])), np.array([True, False])
+    expected = make(tmp_path.name, x, [[1], [0]], [[1, 0], [-1, -1]], ("b", "a"), {"eval": mask})
+    assert_same(graph, expected)
+
+
+def test_csv_by_hand_takes_the_width_from_the_highest_index(tmp_path: Path) -> None:
+    assert files.read_csv(by_hand(tmp_path, "id,features\na,4:1\n", "source,destination\n")).x.shape == (1, 5)
+
+
+def test_csv_by_hand_from_a_spreadsheet(tmp_path: Path) -> None:
+    graph = files.read_csv(by_hand(tmp_path, "\ufeff" + NODES.replace("\n", "\r\n"), EDGES), name="g")
+    assert graph.classes == ("blue", "red")
+
+
+def test_csv_info_fixes_name_classes_and_direction(tmp_path: Path) -> None:
+    info = {"name": "given", "classes": ["red", "green", "blue"], "undirected": True}
+    graph = files.read_csv(by_hand(tmp_path, info=info))
+    assert (graph.name, graph.classes, graph.num_edges) == ("given", ("red", "green", "blue"), 4)
+    assert graph.y is not None
+    assert graph.y.tolist() == [0, -1, 2]
+
+
+def test_csv_writes_an_undirected_edge_once(tmp_path: Path) -> None:
+    files.write_csv(small(undirected=True), tmp_path)
+    assert (tmp_path / "edges.csv").read_text().split() == ["source,destination", "0,1", "1,2"]
+
+
+@pytest.mark.parametrize(
+    ("files_", "message"),
+    [
+        ({"edges": EDGES + "bob,zoe\n"}, r"edges\.csv, row 4: destination 'zoe' is no id in nodes\.csv"),
+        ({"edges": "from,to\n"}, r"edges\.csv: expected the columns source, destination; got from, to"),
+        ({"edges": "source,destination\nann\n"}, r"edges\.csv, row 2: 1 cells for 2 columns"),
+        ({"edges": EDGES + "ann,bob\n"}, r"edge \(0, 1\) is there twice"),
+        ({"nodes": NODES + "ann,red,1,2\n"}, r"nodes\.csv, row 5: id 'ann' is there twice"),
+        ({"nodes": NODES.replace("0.5", "half")}, r"nodes\.csv, row 3, x0: 'half' is not a finite number"),
+        ({"nodes": NODES.replace("0.5", "nan")}, r"nodes\.csv, row 3, x0: 'nan' is not a finite number"),
+        ({"nodes": NODES.replace("0.5", "")}, r"nodes\.csv, row 3, x0: '' is not a finite number"),
+        ({"nodes": NODES.replace("0.5", "1e300")}, r"feature 0 of node 1 is inf as float32"),
+        ({"nodes": NODES.replace("id,", "name,")}, r"missing columns \['id'\], unknown columns \['name'\]"),
+        ({"nodes": NODES.replace("x1", "x2")}, r"missing columns \['x1'\], unknown columns \['x2'\]"),
+        ({"nodes": "id,label\na,b\n"}, r"missing columns \['features'\]"),
+        ({"nodes": NODES.replace("x1", "features")}, r"unknown columns \['features'\]"),
+        ({"nodes": NODES.replace("x1", "x0")}, r"nodes\.csv: the header must name each column once"),
+        ({"nodes": ""}, r"nodes\.csv: the header must name each column once, got \[\]"),
+        ({"nodes": "id,x0\n"}, r"nodes\.csv: no nodes"),
+        ({"nodes": NODES + 'zoe,"red'}, r"nodes\.csv, row 5: is no CSV"),
+        ({"nodes": "id,features\na,1:1 x:2\n"}, r"row 2, features: 'x' is not a feature index \(0, 1, …\)"),
+        ({"nodes": "id,features\na,3:1\n", "info": {"features": 3}}, r"'3' is not a feature index \(0 … 2\)"),
+        ({"nodes": f"id,features\na,{10**30}:1\n"}, r"row 2, features: '10{30}' is not a feature index"),
+        ({"nodes": "id,features\na,1\n"}, r"row 2, features: '' is not a finite number"),
+        ({"nodes": "id,features\na,1:1 1:2\n"}, r"row 2, features: an index is there twice in '1:1 1:2'"),
+        ({"nodes": "id,x0,mask:m\na,1,yes\n"}, r"row 2, mask:m: 'yes' is none of 1, 0, true, false"),
+        ({"nodes": "id,x0,label:p,label:q\na,1,1,\n"}, r"row 2, label:q: '' is none of 1, 0, true, false"),
+        ({"nodes": "id,x0,label:p\na,1,1\n", "info": {"classes": ["q"]}}, r"label:p, but graph.json .* \['q'\]"),
+        ({"info": {"classes": ["red"]}}, r"row 4: label 'blue' is not among the classes \['red'\]"),
+        ({"info": {"features": 3}}, r"nodes\.csv: 2 feature columns, but graph\.json says 3"),
+        ({"info": {"nodes": 3}}, r"graph\.json: 'nodes' is not known \(known: name, classes"),
+        ({"info": {"undirected": 1}}, r"graph\.json, undirected: expected bool, got 1"),
+        ({"info": {"classes": [1]}}, r"graph\.json, classes: expected list, got \[1\]"),
+        ({"info": "[]"}, r"graph\.json: expected a JSON object, got list"),
+    ],
+)
+def test_csv_errors_say_where(tmp_path: Path, files_: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        files.read_csv(by_hand(tmp_path, **files_))
+
+
+def test_csv_not_in_utf8(tmp_path: Path) -> None:
+    by_hand(tmp_path)
+    (tmp_path / "nodes.csv").write_bytes("id,x0\né,1\n".encode("latin-1"))
+    with pytest.raises(GraphError, match=r"nodes\.csv, row \d: is no CSV in UTF-8"):
+        files.read_csv(tmp_path)
+
+
+def test_csv_refuses_to_write_a_class_without_a_name(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=r"'small', classes: .* missing label"):
+        files.write_csv(small(classes=("", "b")), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_csv_refuses_a_cell_no_reader_takes(tmp_path: Path) -> None:
+    wide = sp.csr_array(np.ones((1, csv.field_size_limit() // 4), dtype=np.float32))
+    with pytest.raises(GraphError, match=r"'g', x: node 0 has too many features .* \.npz"):
+        files.write_csv(make("g", wide, []), tmp_path)
+
+
+# ---- .mat --------------------------------------------------------------------------------------------
+
+
+def mat(path: Path, **changes: Any) -> Path:
+    fields = {"network": np.eye(3, k=1), "attrb": np.eye(3), "group": np.array([[0, 1], [1, 1], [0, 0]]), **changes}
+    scipy.io.savemat(path, {key: value for key, value in fields.items() if value is not None})
+    return path
+
+
+def test_mat_first_label_by_default_and_the_stem_for_a_name(tmp_path: Path) -> None:
+    assert files.read_mat(mat(tmp_path / "g.mat")) == make("g", np.eye(3), [[0, 1], [1, 2]], [1, 0, -1], ("0", "1"))
+
+
+def test_mat_all_labels(tmp_path: Path) -> None:
+    graph = files.read_mat(mat(tmp_path / "g.mat"), labels="all")
+    assert graph == make("g", np.eye(3), [[0, 1], [1, 2]], [[0, 1], [1, 1], [-1, -1]])
+
+
+def test_mat_keeps_classes_that_no_node_has(tmp_path: Path) -> None:
+    assert files.read_mat(mat(tmp_path / "g.mat", group=np.eye(3, 7))).num_classes == 7
+
+
+def test_mat_layout(tmp_path: Path) -> None:
+    files.write_mat(small(x=sp.eye_array(3), classes=("a", "bc")), tmp_path / "g.mat")
+    fields = scipy.io.loadmat(tmp_path / "g.mat")
+    assert fields["network"].toarray().tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
+    assert fields["group"].tolist() == [[1, 0], [0, 1], [0, 0]]
+    assert [str(name[0]) for name in fields["classes"].ravel()] == ["a", "bc"]
+    assert sp.issparse(fields["attrb"])
+
+
+def test_mat_says_that_it_leaves_weights_behind(tmp_path: Path) -> None:
+    with pytest.warns(GraphWarning, match=r"g\.mat, network: cannot hold weights \(the first is 2\.5\)"):
+        files.read_mat(mat(tmp_path / "g.mat", network=2.5 * np.eye(3, k=1)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"group": None}, "field 'group' is missing"),
+        ({"network": None}, "field 'network' is missing"),
+        ({"attrb": "words"}, "attrb: expected a numeric matrix, got <U5"),
+        ({"network": np.eye(4)}, r"network: expected 3 × 3 for the 3 rows of attrb, got shape \(4, 4\)"),
+        ({"group": np.eye(2)}, "group: expected 3 rows for the 3 rows of attrb, got 2"),
+        ({"group": 2 * np.eye(3)}, "group: expected 0 and 1, got 2"),
+        ({"classes": np.array(["a"], dtype=object)}, "classes: 1 names for the 2 columns of group"),
+        ({"classes": np.arange(2)}, "classes: expected text, got"),
+        ({"network": np.eye(3)}, r"'g', edges: edge 0 is a self-loop on node 0 \(3 in all\)"),
+    ],
+)
+def test_mat_errors_name_the_field(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=rf"g\.mat: .*{message}"):
+        files.read_mat(mat(tmp_path / "g.mat", **changes))
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (small(masks={"train": np.ones(3, dtype=bool)}), r"masks: a \.mat file cannot hold them \(train\)"),
+        (small(y=[[0, 0], [1, 0], [-1, -1]]), "y: node 0 has none of the classes"),
+        (small(classes=("a\0", "b")), "classes: .* the character NUL"),
+    ],
+)
+def test_mat_refuses_what_it_cannot_hold(tmp_path: Path, graph: Graph, message: str) -> None:
+    with pytest.raises(GraphError, match=f"'small', .*{message}"):
+        files.write_mat(graph, tmp_path / "g.mat")
+
+
+def test_mat_unknown_choice_of_labels(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'first' or 'all', got 'last'"):
+        files.read_mat(mat(tmp_path / "g.mat"), labels="last")  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_mat_reads_the_citation_data(data_root: Path) -> None:
+    path = data_root / "citation" / "dblpv7.mat"
+    graph = files.read_mat(path, labels="all", self_loops="drop", isolated="error")
+    assert (graph.name, graph.num_nodes, graph.num_edges) == ("dblpv7", 5484, 2 * (8130 - 13))
+    assert graph.is_undirected
+    assert graph.y is not None
+    assert (graph.y.sum(1) == 2).sum() == 15

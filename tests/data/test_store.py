@@ -1,0 +1,353 @@
+"""The store, against a real HTTP server on this machine that misbehaves on demand."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgemask
+from edgemask.data import store as store_module
+from edgemask.data.store import DataError, File, Store
+
+BODY = bytes(range(256)) * 4
+RIGHT = "sha256:" + hashlib.sha256(BODY).hexdigest()
+OTHER = b"x" * len(BODY)
+WRONG = "sha256:" + hashlib.sha256(OTHER).hexdigest()
+
+
+@dataclass
+class Reply:
+    """What the server does with one request: claims `length` bytes (the body's by default, none at all
+    with -1), sends the body `times` over, and then, with `stall`, neither sends nor closes."""
+
+    body: bytes = BODY
+    status: int = 200
+    length: int | None = None
+    times: int = 1
+    stall: bool = False
+    barrier: threading.Barrier | None = None
+
+
+@dataclass
+class Origin:
+    """The server's script: replies by path, the last one for ever, and every path it was asked for."""
+
+    address: str = ""
+    replies: dict[str, list[Reply]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def file(self, *replies: Reply, checksum: str = RIGHT, size: int | None = None) -> File:
+        self.replies["/file"] = list(replies)
+        return File("sub/file.bin", f"{self.address}/file", checksum, size)
+
+
+@pytest.fixture
+def origin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Origin]:
+    monkeypatch.setattr(store_module, "PAUSE", 0.0)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv("EDGEMASK_OFFLINE", raising=False)
+    origin = Origin()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            origin.asked.append(self.path)
+            queue = origin.replies[self.path]
+            reply = queue.pop(0) if len(queue) > 1 else queue[0]
+            if reply.barrier:
+                reply.barrier.wait(5)
+            self.send_response(reply.status)
+            if reply.length != -1:
+                length = len(reply.body) * reply.times if reply.length is None else reply.length
+                self.send_header("Content-Length", str(length))
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):  # a client that has seen enough hangs up
+                for _ in range(reply.times):
+                    self.wfile.write(reply.body)
+            if reply.stall:
+                origin.over.wait(10)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        origin.address = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield origin
+        origin.over.set()
+        server.shutdown()
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def put(root: Path, data: bytes = BODY, checksum: str = RIGHT, size: int | None = None) -> File:
+    (root / "here.bin").write_bytes(data)
+    return File("here.bin", "https://origin.invalid/here.bin", checksum, size)
+
+
+# ---- where the data is, and whether the network may be used ------------------------------------------
+
+
+def test_root_is_the_argument_then_the_environment_then_the_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("EDGEMASK_DATA", str(tmp_path / "env"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert Store(tmp_path / "given").root == tmp_path / "given"
+    assert Store().root == tmp_path / "env"
+    monkeypatch.delenv("EDGEMASK_DATA")
+    assert Store().root == tmp_path / "xdg" / "edgemask"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert Store().root == tmp_path / "home" / ".cache" / "edgemask"
+
+
+def test_relative_root_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Store("data").root == tmp_path / "data"
+
+
+@pytest.mark.parametrize(("value", "offline"), [("1", True), ("TRUE", True), ("0", False), ("", False)])
+def test_offline_by_environment(monkeypatch: pytest.MonkeyPatch, value: str, offline: bool) -> None:
+    monkeypatch.setenv("EDGEMASK_OFFLINE", value)
+    assert Store("data").offline is offline
+
+
+def test_offline_argument_beats_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEMASK_OFFLINE", "1")
+    assert Store("data", offline=False).offline is False
+
+
+def test_unclear_offline_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEMASK_OFFLINE", "maybe")
+    with pytest.raises(DataError, match=r"EDGEMASK_OFFLINE must be .* got 'maybe'"):
+        Store("data")
+
+
+# ---- files that are there ------------------------------------------------------------------------------
+
+
+def test_present_file_is_verified_and_returned_without_the_network(tmp_path: Path) -> None:
+    assert Store(tmp_path, offline=True).get(put(tmp_path, size=len(BODY))) == tmp_path / "here.bin"
+
+
+def test_git_checksum_is_the_blob_id(tmp_path: Path) -> None:
+    file = put(tmp_path, b"hello\n", "git:ce013625030ba8dba906f756967f9e9ca394464a")
+    assert Store(tmp_path, offline=True).status(file) == "present"
+    (tmp_path / "here.bin").write_bytes(b"hullo\n")
+    assert Store(tmp_path, offline=True).status(file) == "altered"
+
+
+def test_altered_file_is_named_with_both_checksums_and_left_alone(tmp_path: Path) -> None:
+    file = put(tmp_path, OTHER)
+    with pytest.raises(DataError) as caught:
+        Store(tmp_path, offline=False).get(file)
+    for part in (str(tmp_path / "here.bin"), f"expected {RIGHT}", f"got {WRONG}"):
+        assert part in str(caught.value)
+    assert content(tmp_path) == {"here.bin": OTHER}
+
+
+def test_truncated_file_is_named_with_both_sizes(tmp_path: Path) -> None:
+    file = put(tmp_path, BODY[:1000], size=len(BODY))
+    with pytest.raises(DataError, match=r"1,024 bytes, got sha256:\w+, 1,000 bytes"):
+        Store(tmp_path, offline=True).get(file)
+
+
+def test_status(tmp_path: Path) -> None:
+    store = Store(tmp_path, offline=True)
+    file = put(tmp_path)
+    assert store.status(file) == "present"
+    (tmp_path / "here.bin").write_bytes(OTHER)
+    assert store.status(file) == "altered"
+    (tmp_path / "here.bin").unlink()
+    assert store.status(file) == "missing"
+
+
+def test_unknown_kind_of_checksum_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"here\.bin: its checksum must be .* got 'md5:00'"):
+        Store(tmp_path, offline=True).get(put(tmp_path, checksum="md5:00"))
+
+
+def test_real_file_has_its_published_checksum(data_root: Path) -> None:
+    lines = (data_root / "SHA256SUMS").read_text().splitlines()
+    (digest,) = [line.split()[0] for line in lines if line.endswith("planetoid/ind.cora.graph")]
+    file = File("planetoid/ind.cora.graph", "", f"sha256:{digest}")
+    assert Store(data_root, offline=True).status(file) == "present"
+
+
+# ---- files that are missing ------------------------------------------------------------------------------
+
+
+def test_missing_and_offline_says_what_from_where_to_where(tmp_path: Path) -> None:
+    file = File("a/b.bin", "https://origin.invalid/b.bin", RIGHT)
+    with pytest.raises(DataError) as caught:
+        Store(tmp_path, offline=True).get(file)
+    for part in ("a/b.bin is missing", "offline", file.url, str(tmp_path / "a" / "b.bin"), RIGHT):
+        assert part in str(caught.value)
+    assert content(tmp_path) == {}
+
+
+def test_missing_file_is_fetched_once(tmp_path: Path, origin: Origin) -> None:
+    file = origin.file(Reply(), size=len(BODY))
+    for _ in range(2):
+        assert Store(tmp_path).get(file) == tmp_path / "sub" / "file.bin"
+    assert content(tmp_path) == {"sub/file.bin": BODY}
+    assert origin.asked == ["/file"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "size", "attempts", "message"),
+    [
+        (Reply(OTHER), None, 1, f"sent the wrong bytes: expected {RIGHT}, got {WRONG}"),
+        (Reply(OTHER * 2), len(BODY), 1, f"expected {RIGHT}, 1,024 bytes, got 2,048 bytes"),
+        (Reply(BODY[:-1]), None, 1, "got sha256:"),
+        (Reply(BODY[:512], length=1024), None, 3, "the connection closed after 512 of 1,024 bytes"),
+        (Reply(BODY[:512], length=-1), 1024, 3, "the connection closed after 512 of 1,024 bytes"),
+        (Reply(BODY[:512], length=1024, stall=True), None, 3, "stalled: nothing came for 0.2 s"),
+        (Reply(b"", status=404), None, 1, "HTTP status 404 (Not Found)"),
+        (Reply(b"", status=503), None, 3, "HTTP status 503 (Service Unavailable)"),
+    ],
+    ids=["wrong", "too long", "too short", "truncated", "cut, no length", "stalled", "404", "503"],
+)
+def test_failed_fetch_says_why_and_leaves_nothing(
+    tmp_path: Path, origin: Origin, reply: Reply, size: int | None, attempts: int, message: str
+) -> None:
+    file = origin.file(reply, size=size)
+    with pytest.raises(DataError) as caught:
+        Store(tmp_path, timeout=0.2).get(file)
+    for part in ("sub/file.bin", file.url, RIGHT, message):
+        assert part in str(caught.value)
+    assert content(tmp_path) == {}
+    assert len(origin.asked) == attempts
+
+
+@pytest.mark.parametrize(
+    "first", [Reply(b"", status=503), Reply(BODY[:512], length=1024), Reply(OTHER[:9], length=1024)]
+)
+def test_second_attempt_starts_afresh(tmp_path: Path, origin: Origin, first: Reply) -> None:
+    Store(tmp_path).get(origin.file(first, Reply()))
+    assert content(tmp_path) == {"sub/file.bin": BODY}
+    assert len(origin.asked) == 2
+
+
+def test_unreachable_origin_is_an_error(tmp_path: Path, origin: Origin) -> None:
+    file = File("f", "http://127.0.0.1:9/f", RIGHT)  # the discard port, where nothing listens
+    with pytest.raises(DataError, match=r"in 3 attempts: .*refused"):
+        Store(tmp_path, timeout=0.2).get(file)
+
+
+def test_failed_fetch_does_not_touch_what_is_there(tmp_path: Path, origin: Origin) -> None:
+    file = origin.file(Reply(b"no such bytes"))
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "file.bin").write_bytes(OTHER)
+    with pytest.raises(DataError, match="wrong bytes"):
+        Store(tmp_path).fetch(file)
+    assert content(tmp_path) == {"sub/file.bin": OTHER}
+
+
+def test_fetch_replaces_an_altered_file(tmp_path: Path, origin: Origin) -> None:
+    file = origin.file(Reply())
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "file.bin").write_bytes(OTHER)
+    Store(tmp_path).fetch(file)
+    assert content(tmp_path) == {"sub/file.bin": BODY}
+
+
+def test_offline_fetch_of_a_present_file_does_not_call_it_missing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"here\.bin is to be replaced and the store is offline"):
+        Store(tmp_path, offline=True).fetch(put(tmp_path, OTHER))
+
+
+@pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://origin.invalid/f", ""])
+def test_only_http_addresses_are_fetched(tmp_path: Path, url: str) -> None:
+    with pytest.raises(DataError, match=r"f has no http\(s\) address"):
+        Store(tmp_path, offline=False).get(File("f", url, RIGHT))
+
+
+def test_root_that_cannot_be_written_is_an_error(tmp_path: Path, origin: Origin) -> None:
+    (tmp_path / "root").write_bytes(b"a file where the folder should be")
+    with pytest.raises(DataError, match=r"sub/file\.bin .* cannot be stored: .*root"):
+        Store(tmp_path / "root").get(origin.file(Reply()))
+
+
+def test_full_disk_is_an_error_and_leaves_nothing(
+    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match=r"cannot be stored: .*No space left"):
+        Store(tmp_path).get(origin.file(Reply()))
+    assert content(tmp_path) == {}
+    assert len(origin.asked) == 1
+
+
+def test_two_fetches_at_once_both_end_well(tmp_path: Path, origin: Origin) -> None:
+    file = origin.file(Reply(barrier=threading.Barrier(2)))  # neither is answered before both have asked
+    with ThreadPoolExecutor(2) as pool:
+        paths = list(pool.map(lambda _: Store(tmp_path).get(file), range(2)))
+    assert paths == [tmp_path / "sub" / "file.bin"] * 2
+    assert content(tmp_path) == {"sub/file.bin": BODY}
+
+
+def test_killed_fetch_leaves_a_part_that_is_never_read(tmp_path: Path, origin: Origin) -> None:
+    file = origin.file(Reply(BODY, times=1024, length=1 << 30, stall=True), Reply())
+    code = f"from edgemask.data.store import File, Store; Store({str(tmp_path)!r}).get({file!r})"
+    env = {**os.environ, "PYTHONPATH": str(Path(edgemask.__file__).parents[1])}
+    with subprocess.Popen([sys.executable, "-c", code], env=env) as process:
+        deadline = time.monotonic() + 20
+        while not any(content(tmp_path).values()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.kill()
+    (part,) = content(tmp_path)
+    assert part.startswith("sub/.file.bin.part-")
+    assert Store(tmp_path).status(file) == "missing"
+    assert Store(tmp_path).get(file).read_bytes() == BODY
+
+
+def test_large_file_is_streamed(tmp_path: Path, origin: Origin) -> None:
+    block, times = BODY * 1024, 32  # 32 MB
+    digest = hashlib.sha256()
+    for _ in range(times):
+        digest.update(block)
+    file = origin.file(Reply(block, times=times), checksum=f"sha256:{digest.hexdigest()}")
+    tracemalloc.start()
+    try:
+        Store(tmp_path).get(file)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_on_a_terminal_only(
+    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    Store(tmp_path).get(origin.file(Reply()))
+    assert ("sub/file.bin" in screen.getvalue()) is terminal

@@ -1,0 +1,110 @@
+"""Twitch-explicit, on the real files and on small ones in their layout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgemask.data.store import DataError, Store
+from edgemask.data.twitch import TWITCH, read_language
+from edgemask.graph import Graph
+
+COUNTS = {  # nodes, undirected edges, mature
+    "DE": (9_498, 153_138, 5_742),
+    "ENGB": (7_126, 35_324, 3_888),
+    "ES": (4_648, 59_382, 1_360),
+    "FR": (6_549, 112_666, 2_414),
+    "PTBR": (1_912, 31_299, 661),
+    "RU": (4_385, 37_304, 1_075),
+    "TW": (2_772, 63_462, 1_088),
+}
+
+
+@pytest.fixture(scope="module")
+def graphs(store: Store) -> dict[str, Graph]:
+    return TWITCH.load(store=store)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts(graphs: dict[str, Graph], name: str) -> None:
+    graph = graphs[name]
+    assert graph.y is not None
+    assert (graph.num_nodes, graph.num_edges // 2, int(graph.y.sum())) == COUNTS[name]
+    assert graph.num_features == 3_170
+    assert graph.classes == ("not mature", "mature")
+    assert graph.is_undirected
+
+
+def test_features_are_multi_hot(graphs: dict[str, Graph]) -> None:
+    assert all(graph.is_sparse and set(graph.x.data) == {1} for graph in graphs.values())
+
+
+def test_protocol_is_eerms() -> None:
+    (protocol,) = TWITCH.protocols
+    assert protocol.name == "DE→ES,FR,PTBR,RU,TW"
+    assert (protocol.sources, protocol.validation, protocol.metrics) == (("DE",), ("ENGB",), ("roc_auc",))
+    assert protocol.targets == ("ES", "FR", "PTBR", "RU", "TW")
+
+
+def small(
+    folder: Path,
+    *,
+    edges: str = "0,1\n1,2\n2,1\n2,2\n",
+    features: dict[str, list[int]] | None = None,
+    target: str = "90,5,True,1,False,2\n91,5,False,1,False,0\n92,5,True,1,True,1\n",
+) -> Graph:
+    """A network of three people in the public layout, its rows out of order."""
+    words = {"1": [5], "0": [3169, 7, 7], "2": []} if features is None else features
+    texts = {
+        "edges.csv": "from,to\n" + edges,
+        "features.json": json.dumps(words),
+        "target.csv": "id,days,mature,views,partner,new_id\n" + target,
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return read_language("XX", *(folder / name for name in texts))
+
+
+def test_edges_are_symmetric_merged_and_without_loops(tmp_path: Path) -> None:
+    assert small(tmp_path).edges.T.tolist() == [[1, 0], [0, 1], [2, 1], [1, 2]]
+
+
+def test_labels_follow_new_id(tmp_path: Path) -> None:
+    graph = small(tmp_path)
+    assert graph.y is not None
+    assert graph.y.tolist() == [0, 1, 1]
+
+
+def test_an_id_repeated_in_a_row_counts_once(tmp_path: Path) -> None:
+    x = small(tmp_path).x.toarray()
+    assert np.argwhere(x).tolist() == [[0, 7], [0, 3169], [1, 5]]
+    assert x.max() == 1
+
+
+def test_repeated_target_rows_may_agree(tmp_path: Path) -> None:
+    rows = "90,5,True,1,False,2\n91,5,False,1,False,0\n92,5,True,1,True,1\n92,5,True,7,True,1\n"
+    assert small(tmp_path, target=rows).num_nodes == 3
+
+
+def test_repeated_target_rows_may_not_disagree(tmp_path: Path) -> None:
+    rows = "90,5,True,1,False,2\n91,5,False,1,False,0\n92,5,True,1,True,1\n92,5,False,1,True,1\n"
+    with pytest.raises(DataError, match=r"target\.csv: the rows of node 1 disagree"):
+        small(tmp_path, target=rows)
+
+
+def test_a_gap_in_the_ids_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"target\.csv: new_id must be 0 … 1, got 0 … 2"):
+        small(tmp_path, target="90,5,True,1,False,2\n91,5,False,1,False,0\n")
+
+
+def test_a_node_without_features_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"features\.json: node 2 is not in both this file and target\.csv"):
+        small(tmp_path, features={"0": [1], "1": [2]})
+
+
+def test_a_feature_out_of_range_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"features\.json: features must be 0 … 3169, got 1 … 3170"):
+        small(tmp_path, features={"0": [1], "1": [2], "2": [3170]})

@@ -1,0 +1,310 @@
+"""`Graph`: what it refuses and how it says so, what stays fixed, and what its hash depends on."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgemask.graph import Graph, GraphError, collect
+
+NAN, INF = float("nan"), float("inf")
+
+
+def small(**changes: Any) -> Graph:
+    """A path 0 → 1 → 2 with three features, two classes and a missing label."""
+    fields: dict[str, Any] = {"name": "small", "x": np.eye(3), "edges": [[0, 1], [1, 2]], "y": [0, 1, -1], **changes}
+    return Graph(**fields)
+
+
+# ---- refusals: the graph, the field and the value are in the text ------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": np.ones(3)}, r"x: must have 2 dimensions \(nodes × features\), got shape \(3,\)"),
+        ({"x": [["a"]] * 3}, "x: must be numeric, got dtype <U1"),
+        ({"x": np.ones((3, 1), dtype=complex)}, "x: must be numeric, got dtype complex128"),
+        ({"x": [[1], [1, 2], [1]]}, "x: cannot be made an array: .*inhomogeneous"),
+        ({"x": np.ones((0, 2))}, "x: the graph is empty: it has no nodes"),
+        ({"x": np.ones((3, 0))}, "x: has no feature columns"),
+        ({"x": [[0, 0], [0, NAN], [INF, 0]]}, "x: feature 1 of node 1 is nan"),
+        ({"x": sp.csr_array(np.array([[0, 0], [0, -INF], [1, 0]]))}, "x: feature 1 of node 1 is -inf"),
+        ({"x": [[1.0], [1e39], [1.0]]}, "x: feature 0 of node 1 is inf as float32"),
+        ({"x": sp.coo_array(([3e38, 3e38], ([2, 2], [0, 0])), shape=(3, 1))}, "x: feature 0 of node 2 is inf"),
+        ({"edges": [[0, 1]]}, r"edges: must have shape \(2, M\), got \(1, 2\)"),
+        ({"edges": [[0, 1], [1]]}, "edges: cannot be made an array"),
+        ({"edges": [[0.0], [1.0]]}, "edges: must be integers, got dtype float64"),
+        ({"edges": [[0, 1], [1, 3]]}, r"edges: edge 1 is \(1, 3\), outside the graph's nodes 0 … 2"),
+        ({"edges": [[-1], [1]]}, r"edges: edge 0 is \(-1, 1\), outside"),
+        ({"edges": [[0, 1, 2], [1, 1, 2]]}, r"edges: edge 1 is a self-loop on node 1 \(2 in all\)"),
+        ({"edges": [[0, 1, 0, 0], [1, 2, 1, 1]]}, r"edges: edge \(0, 1\) is there twice \(2 repeats in all\)"),
+        ({"edges": [[0], [1]], "isolated": "error"}, r"edges: node 2 is isolated \(1 in all\)"),
+        ({"y": [0, 1]}, r"y: must have shape \(3,\) or \(3, classes\), got \(2,\)"),
+        ({"y": np.ones((3, 0))}, r"y: must have shape \(3,\) or \(3, classes\), got \(3, 0\)"),
+        ({"y": [0, 1, NAN]}, "y: label of node 2 is nan; write missing as -1"),
+        ({"y": [0, INF, 1]}, "y: label of node 1 is inf; write missing as -1"),
+        ({"y": [0, 1.5, 1]}, "y: labels must be integers, got 1.5"),
+        ({"y": ["a", "b", "a"]}, "y: labels must be integers, got dtype <U1"),
+        ({"y": [0, -2, 1]}, r"y: label of node 1 is -2, outside -1 \(missing\), 0 … 1"),
+        ({"y": [0, 1, 2], "classes": ("a", "b")}, r"y: label of node 2 is 2, outside -1 \(missing\), 0 … 1"),
+        ({"y": [[0, 2], [1, 1], [0, 0]]}, "y: label of node 0 is 2, outside"),
+        ({"y": [[0, 1], [-1, 1], [0, 0]]}, "y: row 1 is partly missing"),
+        ({"y": [[0, 1], [1, 1], [0, 0]], "classes": "abc"}, "classes: must be a sequence of names, got .* 'abc'"),
+        ({"y": [[0, 1], [1, 1], [0, 0]], "classes": ("a",)}, "y: has 2 columns for 1 classes"),
+        ({"classes": ("a", "a")}, r"classes: names repeat: \('a', 'a'\)"),
+        ({"masks": {"train": np.ones(2, dtype=bool)}}, r"masks\['train'\]: must be 3 booleans, got bool of .* \(2,\)"),
+        ({"masks": {"train": np.ones(3)}}, r"masks\['train'\]: must be 3 booleans, got float64 of shape \(3,\)"),
+        ({"masks": {1: np.ones(3, dtype=bool)}}, "masks: names must be strings, got 1"),
+        ({"duplicates": "drop"}, "duplicates: must be one of 'error', 'merge', got 'drop'"),
+        ({"self_loops": "keep"}, "self_loops: must be one of 'error', 'drop', got 'keep'"),
+        ({"isolated": "drop"}, "isolated: must be one of 'allow', 'error', got 'drop'"),
+    ],
+)
+def test_refusals(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=f"^graph 'small', {message}"):
+        small(**changes)
+
+
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_a_name_is_text(name: Any) -> None:
+    with pytest.raises(GraphError, match=f"name must be a non-empty string, got {name!r}"):
+        small(name=name)
+
+
+@pytest.mark.parametrize("layout", [sp.csr_array, sp.csc_array])
+def test_a_sparse_matrix_with_an_index_out_of_bounds(layout: Any) -> None:
+    x = layout(np.eye(3))
+    x.indices[1] = 10**6
+    with pytest.raises(GraphError, match=f"'small', x: is not a valid {x.format} matrix"):
+        small(x=x)
+
+
+# ---- what it makes of what it gets -------------------------------------------------------------------
+
+
+def test_edges_are_sorted_by_destination_then_source() -> None:
+    assert small(edges=[[2, 0, 1], [1, 2, 0]]).edges.tolist() == [[1, 2, 0], [0, 1, 2]]
+
+
+def test_undirected_adds_the_missing_directions_only() -> None:
+    graph = small(edges=[[0, 1, 1], [1, 0, 2]], undirected=True)
+    assert graph.edges.tolist() == [[1, 0, 2, 1], [0, 1, 1, 2]]
+    assert graph.is_undirected
+    assert not small().is_undirected
+
+
+def test_loops_dropped_and_duplicates_merged_when_asked() -> None:
+    graph = small(edges=[[0, 0, 1, 1], [1, 1, 1, 2]], self_loops="drop", duplicates="merge")
+    assert graph.edges.tolist() == [[0, 1], [1, 2]]
+
+
+def test_no_edges_and_isolated_nodes_are_legal() -> None:
+    graph = small(edges=[])
+    assert (graph.edges.shape, graph.degrees.tolist()) == ((2, 0), [0, 0, 0])
+    assert graph.edges.dtype == np.int64
+
+
+def test_degrees_are_in_degrees() -> None:
+    assert small(edges=[[0, 1], [2, 2]]).degrees.tolist() == [0, 0, 2]
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.float16, np.float64])
+def test_any_numeric_features_become_float32(dtype: Any) -> None:
+    assert small(x=np.eye(3).astype(dtype)).x.dtype == np.float32
+    sparse = small(x=sp.csr_array(np.eye(3).astype(np.int64 if dtype is np.float16 else dtype))).x
+    assert (sparse.dtype, type(sparse)) == (np.float32, sp.csr_array)
+
+
+@pytest.mark.parametrize(
+    "layout", [sp.csr_array, sp.csc_matrix, sp.coo_array, sp.lil_matrix, sp.bsr_array, sp.dok_array]
+)
+def test_sparse_stays_csr(layout: Any) -> None:
+    graph = small(x=layout(np.eye(3)))
+    assert graph.is_sparse
+    assert isinstance(graph.x, sp.csr_array)
+    assert graph.x.toarray().tolist() == np.eye(3).tolist()
+    assert not small().is_sparse
+
+
+def test_labels() -> None:
+    assert small().labelled.tolist() == [True, True, False]
+    assert small().classes == ("0", "1")
+    assert not small(y=None).labelled.any()
+    several = small(y=[[0, 1, 1], [-1, -1, -1], [0, 0, 0]])
+    assert (several.is_multilabel, several.num_classes) == (True, 3)
+    assert several.labelled.tolist() == [True, False, True]
+
+
+def test_all_labels_missing_names_no_class() -> None:
+    assert small(y=[-1, -1, -1]).classes == ()
+
+
+def test_repr_says_what_matters() -> None:
+    assert repr(small()) == "Graph('small', 3 nodes, 2 edges, 3 dense features, 2 classes, 2 labelled)"
+    assert "3 sparse features, 0 classes, no labels" in repr(small(x=sp.eye_array(3), y=None))
+
+
+# ---- immutable ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["name", "x", "edges", "y", "classes", "masks"])
+def test_fields_cannot_be_assigned(field: str) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(small(), field, None)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_arrays_cannot_be_written(sparse: bool) -> None:
+    graph = small(x=sp.eye_array(3) if sparse else np.eye(3), masks={"m": np.ones(3, dtype=bool)})
+    x = (graph.x.data, graph.x.indices, graph.x.indptr) if sparse else (graph.x,)
+    for array in (*x, graph.edges, graph.y, graph.masks["m"], graph.labelled, graph.degrees):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+@pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
+@pytest.mark.parametrize("column", [0, 1])  # an entry that is there, and one that is not
+def test_a_sparse_entry_cannot_be_set(column: int) -> None:
+    graph = small(x=sp.eye_array(3))
+    with pytest.raises(ValueError, match="read-only"):
+        graph.x[0, column] = 5
+
+
+def test_masks_cannot_be_added() -> None:
+    with pytest.raises(TypeError):
+        small().masks["new"] = np.ones(3, dtype=bool)  # type: ignore[index]
+
+
+def test_the_callers_arrays_stay_theirs() -> None:
+    x, edges, y, mask = np.eye(3, dtype=np.float32), np.array([[0, 1], [1, 2]]), np.array([0, 1, -1]), np.ones(3, bool)
+    sparse = sp.csr_array(x)
+    graph, other = small(x=x, edges=edges, y=y, masks={"m": mask}), small(x=sparse)
+    before = graph.hash, other.hash
+    for array in (x, edges, y, mask, sparse.data):
+        array[...] = 0  # still writable, and no part of the graph
+    assert (graph.with_().hash, other.with_().hash) == before
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))])
+def test_copies_are_equal_and_immutable_too(duplicate: Any) -> None:
+    graph = small(x=sp.eye_array(3), masks={"m": np.ones(3, dtype=bool)})
+    twin = duplicate(graph)
+    assert twin == graph
+    with pytest.raises(ValueError, match="read-only"):
+        twin.x.data[0] = 5
+
+
+def test_with_validates_again() -> None:
+    assert small().with_(name="other").name == "other"
+    with pytest.raises(GraphError, match=r"'small', edges: edge 0 is \(0, 9\)"):
+        small().with_(edges=[[0], [9]])
+
+
+def test_without_labels_leaves_no_trace() -> None:
+    labels = np.array([0, 1, -1])
+    graph = small(y=labels, masks={"eval": np.ones(3, dtype=bool)})
+    assert graph.labelled.any()  # cached now, and still not carried over
+    bare = graph.without_labels()
+    assert bare.y is None
+    assert not bare.labelled.any()
+    assert (bare.name, bare.classes) == ("small", ("0", "1"))
+    reachable: dict[int, Any] = {}
+    queue: list[Any] = [bare]
+    while queue:
+        item = queue.pop()
+        if id(item) not in reachable and not isinstance(item, type):
+            reachable[id(item)] = item
+            queue.extend(gc.get_referents(item))
+    arrays = [item for item in reachable.values() if isinstance(item, np.ndarray)]
+    assert not [array for array in arrays if array.dtype == np.int64 and array.shape == labels.shape]
+    assert not {id(graph), id(graph.y), id(graph.labelled)} & reachable.keys()
+
+
+# ---- hash and equality -------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(order=st.permutations(range(6)))
+def test_hash_does_not_depend_on_the_order_of_edges(order: list[int]) -> None:
+    edges = np.array([[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]])
+    assert small(edges=edges[:, order]).hash == small(edges=edges).hash
+
+
+def test_hash_does_not_depend_on_the_sparse_format() -> None:
+    dense = np.array([[0, 2.5, 0], [1, 0, 3], [0, 0, 0]])
+    with_zero = sp.coo_array(([2.5, 1, 2, 1, 0], ([0, 1, 1, 1, 2], [1, 0, 2, 2, 0])), shape=(3, 3))
+    unsorted = sp.csr_array((np.array([2.5, 3, 1]), np.array([1, 2, 0]), np.array([0, 1, 3, 3])), shape=(3, 3))
+    formats = [sp.csr_array(dense), sp.csc_array(dense), sp.lil_array(dense), with_zero, unsorted]
+    assert len({small(x=x).hash for x in formats}) == 1
+
+
+def test_hash_ignores_the_name_and_equality_does_not() -> None:
+    assert small(name="other").hash == small().hash
+    assert small(name="other") != small()
+    assert small() == small()
+    assert len({small(), small(), small(name="other")}) == 2
+    assert small() != "small"
+
+
+def test_hash_ignores_the_order_of_masks() -> None:
+    a, b = np.array([True, False, True]), np.array([False, False, True])
+    assert small(masks={"a": a, "b": b}).hash == small(masks={"b": b, "a": a}).hash
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"x": np.eye(3) * 2},
+        {"x": sp.eye_array(3)},
+        {"x": np.eye(3, 4)},
+        {"edges": [[1, 1], [0, 2]]},
+        {"y": [1, 0, -1]},
+        {"y": None},
+        {"y": [[1, 0], [0, 1], [-1, -1]]},
+        {"classes": ("a", "b")},
+        {"masks": {"m": np.ones(3, dtype=bool)}},
+    ],
+)
+def test_hash_depends_on_all_else(changes: dict[str, Any]) -> None:
+    assert small(**changes).hash != small().hash
+
+
+def test_hash_is_the_same_everywhere() -> None:
+    """Results and caches are keyed by it: a change here is a change of format."""
+    assert small().hash == "0a4e9336e8b8f68b88877ab5c8718704a89957f46d186d0c5e961e0c88acebc6"
+
+
+# ---- collect -----------------------------------------------------------------------------------------
+
+
+def test_collect_takes_what_fits_together() -> None:
+    domains = [small(), small(name="bare").without_labels(), small(name="unnamed", y=None, classes=())]
+    assert collect(domains) == tuple(domains)
+
+
+@pytest.mark.parametrize(
+    ("domains", "message"),
+    [
+        ([], "no domains given"),
+        ([small(), "small"], "expected Graph objects, got str"),
+        ([small(), small(y=None)], "two domains are named 'small'"),
+        ([small(), small(name="b", x=np.eye(3, 5))], "graph 'b', x: 5 features, but graph 'small' has 3"),
+        (
+            [small(y=None), small(name="b"), small(name="c", classes=("p", "q"))],
+            r"graph 'c', classes: \('p', 'q'\), but graph 'b' has \('0', '1'\)",
+        ),
+    ],
+)
+def test_collect_refuses(domains: list[Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        collect(domains)
