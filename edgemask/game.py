@@ -30,6 +30,8 @@ class Game(Method):
         self.lam = r.lam
         if not r.mask:
             return super().build()
+        if r.backbone == "mlp":
+            raise ValueError("backbone = 'mlp' ignores edges, so a mask of them does nothing: set mask = False")
         return super().build() | {"mask": MaskNet(self.num_features, r.mask_projection, r.mask_hidden, r.mask_inputs)}
 
     def make_optimisers(self) -> dict[str, torch.optim.Optimizer]:
@@ -42,7 +44,7 @@ class Game(Method):
         record: dict[str, Tensor | float] = {}
         for source in sources:
             name, edges = source.domain.name, self.sample(source, epoch)
-            if not self.recipe.mask:  # the same schedule without an adversary
+            if not self.recipe.mask or not edges.num_real:  # the same schedule without an adversary
                 for _ in range(self.recipe.n_descent):
                     record[f"loss {name}"] = self.task_step(source, edges, None)
                 continue
@@ -124,25 +126,30 @@ class Game(Method):
         self.lam = float(numbers["lam"])
 
 
-def budget_shift(logits: Tensor, rho: float, iterations: int = 50) -> Tensor:
-    """The b with mean(σ(logits + b)) = ρ: the threshold τ* of the KKT lemma made explicit.
+def budget_shift(logits: Tensor, rho: float, iterations: int = 100) -> Tensor:
+    """The scalar b with mean(σ(logits + b)) = ρ: the threshold τ* of the KKT lemma made explicit.
 
-    Bisection finds it, and one differentiable Newton step gives it the implicit function's gradient
-    ∂b/∂logit_e = -σ'_e / Σ σ'.
+    Newton's method finds it, kept inside a shrinking bracket by bisection; its gradient is the implicit
+    function's, ∂b/∂logit_e = -σ'_e / Σ σ'.
     """
     if rho >= 1:
-        return torch.full_like(logits[:1], 40.0)  # σ(40) = 1 in float32
+        return 40 - logits.detach().min()  # σ(40) is 1 in float32 and in float64
     with torch.no_grad():
         target = torch.logit(logits.new_tensor(rho))
-        low, high = target - logits.max(), target - logits.min()  # σ(logits + b) is ≤ ρ, ≥ ρ everywhere
-        for _ in range(iterations):
-            b = (low + high) / 2
-            above = (logits + b).sigmoid().mean() > rho
-            low, high = torch.where(above, low, b), torch.where(above, b, high)
+        low, high = target - logits.max(), target - logits.min()  # every σ is ≤ ρ at one end, ≥ ρ at the other
         b = (low + high) / 2
-        s = (logits + b).sigmoid()
-        slope = (s * (1 - s)).mean().clamp_min(1e-12)
-    return b - ((logits + b).sigmoid().mean() - rho) / slope
+        for _ in range(iterations):
+            s = (logits + b).sigmoid()
+            error, slope = s.mean() - rho, (s * (1 - s)).mean()
+            low, high = torch.where(error > 0, low, b), torch.where(error > 0, b, high)
+            middle = (low + high) / 2
+            if error.abs() <= 4 * torch.finfo(s.dtype).eps or middle in (low, high):
+                break
+            newton = b - error / slope  # infinite or undefined where all σ are flat
+            b = torch.where((low < newton) & (newton < high), newton, middle)
+        slope = slope.clamp_min(torch.finfo(s.dtype).tiny)
+    mean = (logits + b).sigmoid().mean()
+    return b - (mean - mean.detach()) / slope
 
 
 def collapsed(record: dict[str, float]) -> list[str]:

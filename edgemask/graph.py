@@ -243,7 +243,8 @@ class Graph:
                 f"edge ({src}, {dst}) is there twice ({repeats} repeats in all); pass duplicates='merge'",
             )
         if undirected:
-            key = np.union1d(key, key % n * n + key // n)
+            key = np.sort(np.concatenate([key, key % n * n + key // n]))
+            key = key[np.diff(key, prepend=-1) > 0]  # NumPy's own unique hashes, and is many times slower
         edges = np.stack([key % n, key // n])
         if isolated == "error":
             alone = np.ones(n, dtype=bool)

@@ -27,7 +27,7 @@ class EdgeMask:
     s: Array
 
 
-def test_edges(recipe: Recipe, domain: Domain, seed: int, cache: Cache | None = None) -> Edges:
+def reading_edges(recipe: Recipe, domain: Domain, seed: int, cache: Cache | None = None) -> Edges:
     """The edges a graph is read on: its own, or its own and a seeded sample of feature-derived ones."""
     if recipe.test_graph == "original" or not recipe.enriched:
         return domain.edges
@@ -63,7 +63,7 @@ def raw_logits(method: Method, domain: Domain, edges: Edges) -> Tensor:
 def probabilities(method: Method, graph: Graph, alpha: float, *, seed: int = 0, cache: Cache | None = None) -> Array:
     """N × C class probabilities of a graph."""
     domain = Domain.of(graph, method.device)
-    logits = raw_logits(method, domain, test_edges(method.recipe, domain, seed, cache))
+    logits = raw_logits(method, domain, reading_edges(method.recipe, domain, seed, cache))
     return to_probabilities(propagate(domain.edges, logits, alpha, method.recipe.steps))
 
 

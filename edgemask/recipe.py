@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -15,12 +16,16 @@ Backbone = Literal["gat", "gcn", "gin", "sgc", "mlp"]
 Select = Literal["auto", "last", "source-val", "validation", "leave-one-source-out"]
 
 
-def _number(default: float, low: float, high: float = float("inf"), *, open_low: bool = False) -> Any:
+def _number(default: float, low: float, high: float = math.inf, *, open_low: bool = False) -> Any:
     return field(default=default, metadata={"low": low, "high": high, "open_low": open_low})
 
 
 def _choice(default: Any, choices: tuple[Any, ...]) -> Any:
     return field(default=default, metadata={"choices": choices})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Recipe:
     affinity: Literal["cosine", "rbf"] = _choice("cosine", ("cosine", "rbf"))
     knn_ratio: float = _number(0.1, 0, 1)
     spectral_ratio: float = _number(0.1, 0, 1)
-    knn_budget: float | None = _number(None, 0)  # type: ignore[arg-type]  # pairs per node; replaces the ratio
+    knn_budget: float | None = _number(None, 0)  # type: ignore[arg-type]  # at most so many pairs per node
     spectral_budget: float | None = _number(None, 0)  # type: ignore[arg-type]
 
     # TaskNet (Section 4.3)
@@ -63,7 +68,7 @@ class Recipe:
     clip: float = _number(0.0, 0)  # gradient norm; 0 is off
     adversarial: bool = True  # False: the loss is a constant to the MaskNet, as in the released code
     bound: Bound = _choice("penalty", get_args(Bound))
-    lam: float = _number(1e-3, float("-inf"))  # λ; the first value of the dual variable when bound = dual
+    lam: float = _number(1e-3, -math.inf)  # λ; the first value of the dual variable when bound = dual
     rho: float = _number(0.5, 0, 1, open_low=True)  # ρ, the mean mask of `dual` and `budget`
     dual_lr: float = _number(0.1, 0, open_low=True)
 
@@ -84,32 +89,29 @@ class Recipe:
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
             value, rule = getattr(self, f.name), f.metadata
+            if f.type == "bool" and not isinstance(value, bool):
+                raise ValueError(f"{f.name} must be True or False, got {value!r}")
             if "choices" in rule and value not in rule["choices"]:
                 raise ValueError(f"{f.name} must be one of {', '.join(rule['choices'])}, got {value!r}")
-            if "subset" in rule:
-                for part in value:
-                    if part not in rule["subset"]:
-                        raise ValueError(f"{f.name} may hold {', '.join(rule['subset'])}, got {part!r}")
-            if "low" in rule and value is not None:
-                self._check_number(f.name, value, rule)
-        if not self.alpha:
-            raise ValueError("alpha must hold at least one strength, got ()")
-        for a in self.alpha:
-            if not 0 <= a < 1:
-                raise ValueError(f"alpha must lie in [0, 1), got {a}")
+            if "subset" in rule and not (isinstance(value, tuple) and all(v in rule["subset"] for v in value)):
+                raise ValueError(f"{f.name} must be a tuple of {', '.join(rule['subset'])}, got {value!r}")
+            if "low" in rule and not (value is None and "None" in str(f.type)):
+                self._check_number(f.name, value, rule, whole=f.type == "int")
+        if not (isinstance(self.alpha, tuple) and self.alpha and all(_is_number(a) and 0 <= a < 1 for a in self.alpha)):
+            raise ValueError(f"alpha must be a tuple of strengths in [0, 1), at least one, got {self.alpha!r}")
         if not self.adversarial and self.bound == "budget":
             raise ValueError("adversarial = False leaves the MaskNet nothing to learn under bound = 'budget'")
         if len(self.alpha) > 1 and self.select == "last":
             raise ValueError(f"select = 'last' chooses nothing, so alpha must be one value, got {self.alpha}")
 
     @staticmethod
-    def _check_number(name: str, value: Any, rule: Mapping[str, Any]) -> None:
+    def _check_number(name: str, value: Any, rule: Mapping[str, Any], *, whole: bool) -> None:
         low, high, open_low = rule["low"], rule["high"], rule["open_low"]
-        interval = f"{'(' if open_low else '['}{low:g}, {high:g}]"
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-            raise ValueError(f"{name} must be a number in {interval}, got {value!r}")
-        if not low <= value <= high or (open_low and value == low):
-            raise ValueError(f"{name} must lie in {interval}, got {value!r}")
+        left, right = "(" if open_low or low == -math.inf else "[", ")" if high == math.inf else "]"
+        legal = f"{'an integer' if whole else 'a number'} in {left}{low:g}, {high:g}{right}"
+        fits = _is_number(value) and low <= value <= high and not (open_low and value == low)
+        if not fits or (whole and not isinstance(value, int)):
+            raise ValueError(f"{name} must be {legal}, got {value!r}")
 
     def with_(self, **changes: Any) -> Recipe:
         """A copy with some fields replaced; an unknown name is an error that lists the known ones."""
@@ -122,11 +124,9 @@ class Recipe:
     @property
     def enriched(self) -> bool:
         """Whether training adds feature-derived edges."""
-        knn = self.k > 0 and (self.knn_ratio if self.knn_budget is None else self.knn_budget) > 0
-        spectral = (
-            self.clusters > 0 and (self.spectral_ratio if self.spectral_budget is None else self.spectral_budget) > 0
-        )
-        return bool(knn or spectral)
+        knn = self.k > 0 and self.knn_ratio > 0 and self.knn_budget != 0
+        spectral = self.clusters > 0 and self.spectral_ratio > 0 and self.spectral_budget != 0
+        return knn or spectral
 
     def to_json(self) -> dict[str, Any]:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}

@@ -16,7 +16,7 @@ from edgemask import checkpoint
 from edgemask.enrich import Cache, enrich
 from edgemask.game import collapsed
 from edgemask.graph import Graph, GraphError, collect
-from edgemask.inference import raw_logits, test_edges, to_probabilities
+from edgemask.inference import raw_logits, reading_edges, to_probabilities
 from edgemask.methods.base import Method, Source, seeded
 from edgemask.metrics import score
 from edgemask.nn.propagate import propagate
@@ -78,10 +78,10 @@ class Trainer:
                 record[f"select {alpha:g}"] = value
                 if alpha not in self.best or value > self.best[alpha].score:
                     self.best[alpha] = Best(value, self.epoch, self.weights())
-        for name in [] if any("collapse" in r for r in self.history) else collapsed(record):
+        if (names := collapsed(record)) and not any("collapse" in r for r in self.history):
             record["collapse"] = 1.0
             warnings.warn(
-                f"epoch {self.epoch}: the mask of {name!r} has collapsed, its original edges keep under 2 % "
+                f"epoch {self.epoch}: the mask of {', '.join(names)} has collapsed, the original edges keep under 2 % "
                 "of their weight on average; bound the adversary with bound='budget', or use gate='attention'",
                 CollapseWarning,
                 stacklevel=2,
@@ -114,7 +114,7 @@ class Trainer:
         totals: dict[float, list[float]] = {alpha: [] for alpha in method.recipe.alpha}
         for watched in self.watched:
             domain = watched.domain
-            logits = raw_logits(method, domain, test_edges(method.recipe, domain, method.seed))
+            logits = raw_logits(method, domain, reading_edges(method.recipe, domain, method.seed))
             for alpha, values in totals.items():
                 p = to_probabilities(propagate(domain.edges, logits, alpha, method.recipe.steps))
                 values.append(score((self.metric,), watched.graph, p)[self.metric])

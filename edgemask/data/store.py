@@ -35,12 +35,14 @@ class _TransientError(Exception):
 @dataclass(frozen=True)
 class File:
     """One file: where it lies below the data root, its public origin, and what its bytes must hash to
-    (`sha256:…`, or `git:…`, the blob id of the repository it comes from)."""
+    (`sha256:…`, or `git:…`, the blob id of the repository it comes from). `alternatives` hold the same data in
+    another form: one that is in the store serves, and only the file itself is ever fetched."""
 
     path: str
     url: str
     checksum: str
     size: int | None = None
+    alternatives: tuple[File, ...] = ()
 
 
 class Store:
@@ -60,13 +62,18 @@ class Store:
         self.timeout = timeout
 
     def has(self, file: File) -> bool:
-        """Whether something lies where the file belongs (presence only)."""
-        return (self.root / file.path).is_file()
+        """Whether something lies where the file, or one of its alternatives, belongs (presence only)."""
+        return (self.root / self.serving(file).path).is_file()
+
+    def serving(self, file: File) -> File:
+        """The file or the alternative of it that the store holds; the file itself when it holds none."""
+        return next((f for f in file.alternatives if self.has(f)), file)
 
     def status(self, file: File) -> Literal["present", "missing", "altered"]:
         """Whether the file is there with the right bytes, not there, or there with other bytes."""
         if not self.has(file):
             return "missing"
+        file = self.serving(file)
         return "altered" if _mismatch(file, self.root / file.path) else "present"
 
     def get(self, file: File) -> Path:
@@ -74,6 +81,7 @@ class Store:
 
         A file with other bytes is an error and stays where it is: it may be somebody's only copy.
         """
+        file = self.serving(file)
         path = self.root / file.path
         if not self.has(file):
             return self.fetch(file)

@@ -78,6 +78,10 @@ def enrich(
     else. With a `cache`, results are read from it and stored in it.
     """
     x, n = graph.x, graph.num_nodes
+    if not 0 <= k < n:
+        raise ValueError(f"graph {graph.name!r}: k must be in 0 … {n - 1} (nodes - 1), got {k}")
+    if clusters != 0 and not 2 <= clusters <= n:
+        raise ValueError(f"graph {graph.name!r}: clusters must be 0 or in 2 … {n} (nodes), got {clusters}")
     lists, assignment = np.empty((n, 0), dtype=np.int64), np.full(n, -1, dtype=np.int64)
 
     def find_neighbours() -> Array:
@@ -127,16 +131,16 @@ class Sampler:
         graph, sizes = enriched.graph, enriched.cluster_sizes
         self.num_nodes = graph.num_nodes
         self.num_knn_pairs, self.num_spectral_pairs = enriched.num_knn_pairs, enriched.num_spectral_pairs
-        self._device = torch.device(device)
         self._original = self._keys(put(graph.edges[0]), put(graph.edges[1]), Origin.ORIGINAL)
         self._knn_pairs = put(enriched.knn_pairs)
         # Members listed cluster by cluster (those without a cluster left out), where each cluster's members
-        # begin, and the number of its first pair when the pairs of all clusters are numbered in a row.
+        # begin, and the numbers its pairs begin and end at when the pairs of all clusters are numbered.
         order = np.argsort(enriched.clusters, kind="stable")
         self._members = put(order[len(order) - sizes.sum() :])
         self._starts = put(np.cumsum(sizes) - sizes)
-        self._last = put(np.cumsum(sizes * (sizes - 1) // 2))
-        self._first = put(np.cumsum(sizes * (sizes - 1) // 2) - sizes * (sizes - 1) // 2)
+        pairs = sizes * (sizes - 1) // 2
+        self._first = put(np.cumsum(pairs) - pairs)
+        self._past = put(np.cumsum(pairs))
 
     def sample(
         self,
@@ -186,7 +190,7 @@ class Sampler:
 
     def _spectral_pairs(self, number: Tensor) -> tuple[Tensor, Tensor]:
         """The node pairs with these numbers among the pairs of all clusters."""
-        cluster = torch.searchsorted(self._last, number, right=True)
+        cluster = torch.searchsorted(self._past, number, right=True)
         a, b = unrank(number - self._first[cluster])
         start = self._starts[cluster]
         return self._members[start + a], self._members[start + b]
@@ -195,11 +199,11 @@ class Sampler:
 def unrank(rank: Tensor) -> tuple[Tensor, Tensor]:
     """The pair a < b of a rank r = b(b - 1)/2 + a: pairs in the order (0,1), (0,2), (1,2), (0,3), …
 
-    b = ⌊(1 + √(1 + 8r))/2⌋ in float64 is off by one at most; the integers put it right.
+    b = ⌊(1 + √(1 + 8r))/2⌋. Rounded to float64 the root is never below a whole value it should reach, and
+    may reach the next one too early: one comparison of integers puts b right, up to 3·10⁹ nodes.
     """
     b = ((1 + torch.sqrt(1 + 8 * rank.double())) / 2).long()
     b -= (b * (b - 1) // 2 > rank).long()
-    b += (b * (b + 1) // 2 <= rank).long()
     return rank - b * (b - 1) // 2, b
 
 

@@ -1,0 +1,1 @@
+"""Methods, one file each, behind the interface of `base` and in the registry of `registry`."""

@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from edgemask.nn.tensors import Edges, csr_tensor
-
-CHUNK = 1 << 16  # edges whose endpoint rows are held at once in the gradient of the weights
 
 
 def aggregate(edges: Edges, weight: Tensor, h: Tensor) -> Tensor:
@@ -26,29 +25,35 @@ class _Aggregate(torch.autograd.Function):
     def forward(ctx: Any, weight: Tensor, h: Tensor, edges: Edges) -> Tensor:
         ctx.save_for_backward(weight, h)
         ctx.edges = edges
-        n = edges.num_nodes
-        return csr_tensor(edges.indptr, edges.src, weight.detach(), (n, n), h.device) @ h
+        return _matrix(edges.indptr, edges.src, weight.detach()) @ h
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        (weight, h), edges, n = ctx.saved_tensors, ctx.edges, ctx.edges.num_nodes
+        (weight, h), edges = ctx.saved_tensors, ctx.edges
         grad = grad.contiguous()
         grad_weight = grad_h = None
-        if ctx.needs_input_grad[0]:
-            parts = [
-                (grad[edges.dst[i : i + CHUNK]] * h[edges.src[i : i + CHUNK]]).sum(1)
-                for i in range(0, len(edges.src), CHUNK)
-            ]
-            grad_weight = torch.cat(parts) if parts else torch.zeros_like(weight)
+        if ctx.needs_input_grad[0]:  # grad[v] · h[u] on the edges u → v alone
+            pattern = _matrix(edges.indptr, edges.src, torch.zeros_like(weight))
+            grad_weight = torch.sparse.sampled_addmm(pattern, grad, h.t(), beta=0.0).values()
         if ctx.needs_input_grad[1]:
             order, indptr = edges.by_source
-            grad_h = csr_tensor(indptr, edges.dst[order], weight[order], (n, n), h.device) @ grad
+            grad_h = _matrix(indptr, edges.dst_by_source, weight[order]) @ grad
         return grad_weight, grad_h, None
+
+
+def _matrix(indptr: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+    return csr_tensor(indptr, columns, values, (len(indptr) - 1, len(indptr) - 1), values.device)
 
 
 def segment_sum(edges: Edges, values: Tensor) -> Tensor:
     """Sum of per-edge values at their destinations: (M,) → (N,), (M, H) → (N, H)."""
-    return values.new_zeros(edges.num_nodes, *values.shape[1:]).index_add(0, edges.dst, values)
+    return torch.segment_reduce(values, "sum", offsets=edges.indptr, axis=0, unsafe=True)
+
+
+def segment_max(edges: Edges, values: Tensor) -> Tensor:
+    """Largest of the per-edge values at each destination; shapes as in `segment_sum`."""
+    return torch.segment_reduce(values, "max", offsets=edges.indptr, axis=0, unsafe=True)
 
 
 def gcn_weights(edges: Edges, s: Tensor | None = None) -> Tensor:

@@ -18,12 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from edgemask.nn.aggregate import aggregate, segment_sum
+from edgemask.nn.aggregate import aggregate, segment_max, segment_sum
 from edgemask.nn.tensors import Edges
 
 Gate = Literal["message", "attention", "softmax"]
 GATES: tuple[Gate, ...] = get_args(Gate)
 SLOPE = 0.2  # of the LeakyReLU, as in GAT
+LARGEST = 80.0  # exp of it is finite in float32; only an edge of weight 0 can lie above
 
 
 def attend(
@@ -53,10 +54,9 @@ def attend(
 
 def edge_softmax(edges: Edges, logits: Tensor, weight: Tensor | None = None) -> Tensor:
     """Softmax of M × H logits over the edges into each node; with `weight`, of w·exp(logit)."""
-    index = edges.dst.unsqueeze(1).expand_as(logits)
-    top = logits.new_zeros(edges.num_nodes, logits.shape[1])
-    top = top.scatter_reduce(0, index, logits.detach(), "amax", include_self=False)
-    exp = (logits - top[edges.dst]).exp()
-    if weight is not None:
-        exp = exp * weight.unsqueeze(1)
+    if weight is None:
+        exp = (logits - segment_max(edges, logits.detach())[edges.dst]).exp()
+    else:  # an edge of weight 0 is not there: it must not set the scale for the others
+        present = logits.detach().masked_fill(weight.unsqueeze(1) == 0, -torch.inf)
+        exp = (logits - segment_max(edges, present)[edges.dst]).clamp_max(LARGEST).exp() * weight.unsqueeze(1)
     return exp / segment_sum(edges, exp)[edges.dst]

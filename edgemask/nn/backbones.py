@@ -98,7 +98,7 @@ class SGC(nn.Module):
         self.bias = nn.Parameter(torch.zeros(classes))
 
     def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
-        weight, h = gcn_weights(edges, s), self.linear(x)  # Â^L (X W) = (Â^L X) W, and much smaller
+        weight, h = gcn_weights(edges, s), x @ self.linear.weight  # Â^L (X W) = (Â^L X) W, and much smaller
         for _ in range(self.layers):
             h = aggregate(edges, weight, h)
         return h + self.bias

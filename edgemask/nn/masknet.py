@@ -20,6 +20,7 @@ EDGE_INPUTS: tuple[EdgeInput, ...] = get_args(EdgeInput)
 ORIGINS = 3
 STRETCH = (-0.1, 1.1)  # of the hard-concrete distribution (Louizos et al., 2018)
 TEMPERATURE = 2 / 3
+WORK = 1 << 22  # neighbour look-ups held at once when counting common neighbours
 
 
 class MaskNet(nn.Module):
@@ -105,7 +106,7 @@ def common_neighbours(edges: Edges) -> Tensor:
     other = src + dst - small
     work = degree[small]
     total = torch.zeros_like(src)
-    for chunk in _chunks(work, 1 << 24):
+    for chunk in _chunks(work, WORK):
         count = work[chunk]
         edge = torch.repeat_interleave(chunk, count)
         begin = torch.repeat_interleave(count.cumsum(0) - count, count)
@@ -145,4 +146,4 @@ def mask_values(logits: Tensor, kind: MaskKind, *, sample: bool) -> Tensor:
         low, high = STRETCH
         return (soft * (high - low) + low).clamp(0, 1)
     hard = (soft > 0.5).to(soft.dtype)
-    return hard + soft - soft.detach()
+    return hard + (soft - soft.detach())  # in this order the value is 0 or 1 to the bit

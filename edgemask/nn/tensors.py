@@ -45,10 +45,12 @@ class _ConstantProduct(torch.autograd.Function):
 
 def csr_tensor(indptr: Any, indices: Any, data: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
     """A torch CSR tensor from arrays (copied to the device) or tensors (used as they are)."""
-    parts = [p if isinstance(p, Tensor) else torch.tensor(p, device=device) for p in (indptr, indices, data)]
+    crow, col, values = (
+        p if isinstance(p, Tensor) else torch.tensor(p, device=device) for p in (indptr, indices, data)
+    )
     with warnings.catch_warnings():  # torch says once per process that CSR is in beta
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(*parts, shape, check_invariants=False)
+        return torch.sparse_csr_tensor(crow, col, values, size=shape, check_invariants=False)
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Edges:
 
     @classmethod
     def build(cls, src: Tensor, dst: Tensor, num_nodes: int, origin: Tensor | None = None) -> Edges:
-        """From edges without self-loops, sorted by destination (as `Graph.edges` and samples are)."""
+        """From edges without self-loops, sorted by destination, then source (as `Graph.edges` and samples are)."""
         loops = torch.arange(num_nodes, device=src.device)
         order = torch.sort(torch.cat([dst, loops]), stable=True).indices
         return cls(
@@ -94,6 +96,11 @@ class Edges:
         counts = torch.bincount(self.src, minlength=self.num_nodes)
         order = torch.sort(self.src, stable=True).indices
         return order, torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+    @cached_property
+    def dst_by_source(self) -> Tensor:
+        """The destinations in the order of `by_source`: the columns of the transposed matrix."""
+        return self.dst[self.by_source[0]]
 
     def spread(self, s: Tensor | None) -> Tensor:
         """Per-edge weights: s on the real edges (1 when None), 1 on the self-loops."""

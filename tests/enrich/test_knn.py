@@ -54,6 +54,12 @@ def test_ties_go_to_the_lower_index(counts, form):
     assert np.array_equal(knn(form(counts), 10), brute_force(counts.astype(np.float64), 10))
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_differences_below_the_rounding_are_ties(form):
+    x = form(np.array([[1, 0], [1, 1.1e-4], [1, 1e-4]]))  # cosines 1 - 6e-9 and 1 - 5e-9
+    assert knn(x, 2)[0].tolist() == [1, 2]
+
+
 def test_sparse_and_dense_routes_agree_on_negative_similarities(signed):
     k = len(signed) - 1  # down to the least similar
     assert np.array_equal(knn(sp.csr_array(signed), k), knn(signed, k))

@@ -1,0 +1,30 @@
+# make demo   train on two synthetic graphs, test on a third; a table and a picture
+# make test   format, lint, strict types, tests
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test setup clean
+
+demo: setup
+	@$(BIN)/edgemask demo
+
+test: setup
+	@echo "== format and lint"
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@echo "== types"
+	@$(BIN)/mypy
+	@echo "== tests"
+	@$(BIN)/python -m pytest -n 2
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "edgemask needs Python 3.11 or newer, got " + sys.version.split()[0])'
+	@echo "== setting up .venv: this is done once and takes a few minutes"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,62 @@
+"""Tables from records: mean ± standard deviation over seeds, the selection rule beside every number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.table import Table
+
+from edgemask.bench.run import Record
+
+ABSENT = "data not available"
+
+
+def cells(records: Sequence[Record]) -> dict[str, list[float]]:
+    """Column → one value per record, in percent: each protocol's metric averaged over its targets; where there
+    are several targets, also the minimum over them."""
+    columns: dict[str, list[float]] = {}
+    for record in records:
+        protocol, scores = record["protocol"], record["metrics"]
+        for metric in protocol["metrics"]:
+            values = [100 * scores[t][metric] for t in protocol["targets"] if t in scores]
+            several = len(protocol["targets"]) > 1
+            label = f"{protocol['name']} {metric}"
+            columns.setdefault(f"{label} avg" if several else label, []).append(float(np.mean(values)))
+            if several:
+                columns.setdefault(f"{label} min", []).append(float(np.min(values)))
+    return columns
+
+
+def mean_std(values: Sequence[float]) -> str:
+    """Mean ± sample standard deviation; without the deviation when there is one value."""
+    if len(values) < 2:
+        return f"{np.mean(values):.1f}"
+    return f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"
+
+
+def table(title: str, groups: dict[str, list[Record]]) -> Table:
+    """A terminal table: a row per group (method), a column per protocol and metric, and their average."""
+    by_group = {name: cells(records) for name, records in groups.items()}
+    columns = list(dict.fromkeys(c for row in by_group.values() for c in row))
+    out = Table(title=title, title_justify="left", title_style="bold")
+    out.add_column("method")
+    for column in columns:
+        out.add_column(column, justify="right")
+    out.add_column("average", justify="right", style="bold")
+    for name, row in by_group.items():
+        shown = [mean_std(row[c]) if c in row else ABSENT for c in columns]
+        headline = [np.mean(v) for c, v in row.items() if not c.endswith(" min")]
+        out.add_row(name, *shown, f"{np.mean(headline):.1f}")
+    return out
+
+
+def footer(records: Sequence[Record]) -> str:
+    """What a reader must know beside the numbers: seeds, selection rule, data that was not there."""
+    seeds = len({r["seed"] for r in records})
+    rules = ", ".join(sorted({r["select"]["rule"] for r in records}))
+    missing = sorted({name for r in records for name in r["missing"]})
+    lines = [f"percent, mean ± standard deviation over {seeds} seed{'s' * (seeds > 1)}; selection rule: {rules}"]
+    if missing:
+        lines.append(f"{ABSENT}: {', '.join(missing)}")
+    return "\n".join(lines)

@@ -1,0 +1,178 @@
+"""`EdgeMaskClassifier`: fit on labelled source graphs, predict on a graph never seen; scikit-learn manners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+
+from edgemask import checkpoint, inference
+from edgemask._version import __version__
+from edgemask.enrich import Cache
+from edgemask.game import Game
+from edgemask.graph import Array, Graph, GraphError
+from edgemask.inference import EdgeMask
+from edgemask.metrics import score
+from edgemask.recipe import recipe as stock_recipe
+from edgemask.training import Choice, Fit, Trainer
+
+
+class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """EdgeMask-DG* as an estimator.
+
+    `recipe`   a stock recipe: `robust` (default), `paper`, `released`
+    `seed`     all randomness derives from it
+    `device`   `cpu`, `cuda`, or `auto` (cuda where there is one)
+    `metric`   what selection maximises and `score` returns
+    `settings` any field of `Recipe`, by name: `EdgeMaskClassifier(epochs=100, backbone="gat")`
+
+    After `fit`: `classes_` (class names), `choice_` (what selection chose, by which rule, on what scores),
+    `history_` (a record per epoch), `method_` (both networks).
+    """
+
+    def __init__(
+        self, recipe: str = "robust", *, seed: int = 0, device: str = "auto", metric: str = "micro_f1", **settings: Any
+    ):
+        self.recipe, self.seed, self.device, self.metric = recipe, seed, device, metric
+        self.settings = settings
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        named = {"recipe": self.recipe, "seed": self.seed, "device": self.device, "metric": self.metric}
+        return named | self.settings
+
+    def set_params(self, **params: Any) -> EdgeMaskClassifier:
+        for name, value in params.items():
+            if name in ("recipe", "seed", "device", "metric"):
+                setattr(self, name, value)
+            else:
+                self.settings[name] = value
+        return self
+
+    def fit(
+        self,
+        sources: Sequence[Graph],
+        validation: Sequence[Graph] = (),
+        *,
+        checkpoint_path: str | Path | None = None,
+        checkpoint_every: int = 10,
+        cache: Cache | None = None,
+        on_epoch: Callable[[Trainer, str], None] | None = None,
+    ) -> EdgeMaskClassifier:
+        """Play the game on labelled source graphs; `validation` graphs, where given, only choose.
+
+        With a checkpoint path, a fit that was stopped continues where it was.
+        """
+        if isinstance(sources, Graph):
+            sources = [sources]
+        fit = Fit(
+            Game,
+            stock_recipe(self.recipe, **self.settings),
+            sources,
+            validation,
+            metric=self.metric,
+            seed=self.seed,
+            device=resolve_device(self.device),
+            cache=cache,
+            checkpoint_path=checkpoint_path,
+            checkpoint_every=checkpoint_every,
+            on_epoch=on_epoch,
+        )
+        trainer, self.choice_ = fit.run()
+        self.method_, self.history_ = trainer.method, trainer.history
+        self.classes_ = np.array(sources[0].classes)
+        self.sources_ = {g.name: g.hash for g in sources}
+        return self
+
+    def predict_proba(self, graph: Graph) -> Array:
+        """N × C class probabilities of a graph; its labels, if any, are not looked at."""
+        self._check(graph)
+        return inference.probabilities(self.method_, graph.without_labels(), self.choice_.alpha, seed=self.seed)
+
+    def predict(self, graph: Graph) -> Array:
+        """The most probable class of every node, as an index into `classes_`."""
+        return np.asarray(self.predict_proba(graph).argmax(1))
+
+    def score(self, graph: Graph, y: None = None, sample_weight: None = None) -> float:
+        """The estimator's metric on a labelled graph."""
+        return score((self.metric,), graph, self.predict_proba(graph))[self.metric]
+
+    def explain(self, graph: Graph) -> EdgeMask:
+        """The MaskNet's value for every edge of the (enriched) graph, with the edge's origin."""
+        self._check(graph)
+        return inference.edge_mask(self.method_, graph, seed=self.seed)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model as one safetensors file."""
+        self._check_fitted()
+        choice = self.choice_
+        meta = {
+            "version": __version__,
+            "params": self.get_params(),
+            "recipe": self.method_.recipe.to_json(),
+            "num_features": self.method_.num_features,
+            "classes": self.classes_.tolist(),
+            "choice": {
+                "rule": choice.rule,
+                "alpha": choice.alpha,
+                "epoch": choice.epoch,
+                "scores": [[a, v] for a, v in choice.scores.items()],
+            },
+            "history": self.history_,
+            "sources": self.sources_,
+        }
+        checkpoint.write(path, "model", checkpoint.pack_module("networks", self.method_.networks), meta)
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "auto") -> EdgeMaskClassifier:
+        """A model `save` wrote; a damaged or foreign file is a `CheckpointError`."""
+        tensors, meta = checkpoint.read(path, "model")
+        try:
+            params: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["params"].items()}
+            params["device"] = device
+            model = cls(**params)
+            recipe = stock_recipe(model.recipe).from_json(meta["recipe"])
+            target = resolve_device(device)
+            model.method_ = Game(recipe, meta["num_features"], len(meta["classes"]), model.seed, target)
+            model.method_.networks.load_state_dict(checkpoint.unpack("networks", tensors))
+            scores = {float(a): float(v) for a, v in meta["choice"]["scores"]}
+            model.choice_ = Choice(**meta["choice"] | {"scores": scores})
+            model.history_, model.sources_ = meta["history"], meta["sources"]
+            model.classes_ = np.array(meta["classes"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise checkpoint.CheckpointError(f"{path} does not hold a usable model: {error}") from error
+        return model
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "method_"):
+            raise NotFittedError("this EdgeMaskClassifier is not fitted yet: call fit first")
+
+    def _check(self, graph: Graph) -> None:
+        self._check_fitted()
+        if graph.num_features != self.method_.num_features:
+            raise GraphError(
+                f"graph {graph.name!r}, x: {graph.num_features} features, "
+                f"but the model was trained on {self.method_.num_features}"
+            )
+        if graph.classes and graph.classes != tuple(self.classes_):
+            raise GraphError(
+                f"graph {graph.name!r}, classes: {graph.classes}, "
+                f"but the model was trained on {tuple(map(str, self.classes_))}"
+            )
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is cuda where there is one; anything else must exist as named."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"device must be auto, cpu or cuda, got {name!r}") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name!r} was asked for, but this machine has no CUDA device")
+    return device

@@ -1,0 +1,356 @@
+"""The synthetic families: every knob is measured on generated graphs against what was asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import scipy.sparse as sp
+
+from edgemask.data import synthetic
+from edgemask.data.store import Store
+from edgemask.data.synthetic import SYNTHETIC, Family, Wiring, demo_family, domain, hidden, make
+from edgemask.graph import Graph
+from edgemask.seeds import numpy_stream
+
+FAMILY = Family(nodes=4000, features=32, classes=4, signal=2.0)
+
+
+def once(graph: Graph) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Every undirected edge once."""
+    u, v = graph.edges
+    return u[u < v], v[u < v]
+
+
+def share(graph: Graph, of: npt.NDArray[Any]) -> float:
+    """Share of edges whose two ends agree in `of`."""
+    u, v = once(graph)
+    return float((of[u] == of[v]).mean())
+
+
+def homophily(graph: Graph) -> float:
+    assert graph.y is not None
+    return share(graph, graph.y)
+
+
+# ---- streams -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["dense", "words"])
+def test_the_same_arguments_give_the_same_graph(kind: Any) -> None:
+    family = replace(FAMILY, kind=kind, nodes=500)
+    wiring = Wiring(degree_law="power", communities=3, spurious=0.3, spurious_label=0.5)
+    assert domain(family, wiring, "a") == domain(family, wiring, "a")
+
+
+def test_seed_and_name_change_the_graph() -> None:
+    small = replace(FAMILY, nodes=200)
+    hashes = {domain(f, Wiring(), n).hash for f in (small, replace(small, seed=1)) for n in ("a", "b")}
+    assert len(hashes) == 4
+
+
+def test_another_domain_changes_no_domain() -> None:
+    small = replace(FAMILY, nodes=200)
+    alone = make(small, {"b": Wiring()})
+    both = make(small, {"a": Wiring(nodes=300), "b": Wiring()})
+    assert both["b"] == alone["b"]
+    assert both["a"].num_nodes == 300
+
+
+def test_domains_have_no_stream_in_common_but_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams: dict[str, set[tuple[str | int, ...]]] = {"a": set(), "b": set()}
+    for name, seen in streams.items():
+
+        def recorded(seed: int, *purpose: str | int, seen: Any = seen) -> np.random.Generator:
+            seen.add(purpose)
+            return numpy_stream(seed, *purpose)
+
+        monkeypatch.setattr(synthetic, "numpy_stream", recorded)
+        domain(replace(FAMILY, nodes=100), Wiring(degree=4, degree_law="power"), name)
+    assert streams["a"] & streams["b"] == {("law",)}
+
+
+def test_another_wiring_leaves_nodes_alone() -> None:
+    one = domain(FAMILY, Wiring(), "a")
+    other = domain(FAMILY, Wiring(degree=3, homophily=0.1, degree_law="power", communities=5, spurious=0.5), "a")
+    assert np.array_equal(one.x, other.x)
+    assert np.array_equal(one.y, other.y)
+    assert not np.array_equal(one.edges, other.edges)
+
+
+# ---- the shared law ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["dense", "words"])
+def test_domains_share_the_law_of_features_given_the_class(kind: Any) -> None:
+    a, b = (domain(replace(FAMILY, kind=kind), Wiring(), name) for name in "ab")
+    z = []
+    for c in range(FAMILY.classes):
+        (m, s, n), (m_, s_, n_) = (
+            (x.mean(0), x.var(0), len(x)) for x in ((g.x.toarray() if g.is_sparse else g.x)[g.y == c] for g in (a, b))
+        )
+        z.append((m - m_) / np.sqrt(s / n + s_ / n_))
+    assert np.abs(z).max() < 4.5  # 128 standard normal differences of means
+    assert 0.8 < np.std(z) < 1.2
+
+
+def test_the_prior_is_met() -> None:
+    prior = (0.5, 0.25, 0.15, 0.1)
+    y = domain(replace(FAMILY, prior=prior, nodes=20_000), Wiring(), "a").y
+    assert np.bincount(y) / 20_000 == pytest.approx(prior, abs=0.015)
+
+
+def test_dense_class_means_lie_signal_apart_in_unit_noise() -> None:
+    family = Family(nodes=20_000, features=32, classes=3, signal=3.0)
+    g = domain(family, Wiring(degree=1), "a")
+    means = np.stack([g.x[g.y == c].mean(0) for c in range(3)])
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        gap = means[i] - means[j]
+        assert np.linalg.norm(gap) == pytest.approx(3.0, abs=0.08)
+        along = (g.x[g.y == i] @ gap) / np.linalg.norm(gap)
+        assert along.std() == pytest.approx(np.hypot(1, synthetic.AMBIENT), abs=0.03)
+
+
+def test_word_rows_hold_whole_counts_of_about_the_words_asked() -> None:
+    g = domain(replace(FAMILY, kind="words", features=2000, words=25), Wiring(), "a")
+    totals = g.x.sum(1)
+    assert g.is_sparse
+    assert np.array_equal(g.x.data, np.round(g.x.data))
+    assert totals.min() >= 1
+    assert totals.mean() == pytest.approx(25, abs=0.5)
+    assert 20 < g.x.nnz / g.num_nodes <= 25.5
+
+
+def test_word_classes_are_as_far_apart_as_gaussians_of_the_same_signal() -> None:
+    family = Family(nodes=30_000, features=60, classes=3, signal=3.0, kind="words", words=30)
+    g = domain(family, Wiring(degree=1), "a")
+    p = np.stack([g.x.toarray()[g.y == c].sum(0) for c in range(3)])
+    p /= p.sum(1, keepdims=True)
+    squared = [family.words * ((p[i] - p[j]) * np.log(p[i] / p[j])).sum() for i, j in ((0, 1), (0, 2), (1, 2))]
+    assert np.sqrt(np.mean(squared)) == pytest.approx(3.0, rel=0.2)  # 60 words are few, so the draw shows
+
+
+@pytest.mark.parametrize(("kind", "signal", "floor"), [("dense", 1.6, 0.31), ("words", 3.0, 0.32)])
+def test_near_nodes_share_their_class(kind: Any, signal: float, floor: float) -> None:
+    """Among 5 equally likely classes chance is 0.2; kNN enrichment needs clearly more."""
+    family = Family(nodes=1000, kind=kind, signal=signal, features=64 if kind == "dense" else 1000)
+    g = domain(family, Wiring(), "a")
+    x = g.x.toarray() if g.is_sparse else np.array(g.x)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    cosine = x @ x.T
+    np.fill_diagonal(cosine, -1)
+    near = np.argsort(-cosine, axis=1)[:, :5]
+    assert g.y is not None
+    assert (g.y[near] == g.y[:, None]).mean() > floor
+
+
+# ---- the wiring ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("law", ["poisson", "power"])
+@pytest.mark.parametrize("degree", [2, 7.5, 40])
+def test_edges_are_as_many_as_asked_symmetric_distinct_and_no_loops(law: Any, degree: float) -> None:
+    g = domain(FAMILY, Wiring(degree=degree, degree_law=law, communities=3, spurious=0.2), "a")
+    u, v = g.edges
+    assert g.num_edges == pytest.approx(4000 * degree, rel=0.01)
+    assert g.is_undirected
+    assert (u != v).all()
+    assert len(np.unique(u * 4000 + v)) == g.num_edges
+
+
+@pytest.mark.parametrize("law", ["poisson", "power"])
+@pytest.mark.parametrize("wanted", [0, 0.3, 0.8, 1])
+def test_homophily_is_the_share_of_edges_inside_a_class(law: Any, wanted: float) -> None:
+    family = replace(FAMILY, prior=(0.4, 0.3, 0.2, 0.1))
+    g = domain(family, Wiring(homophily=wanted, degree_law=law), "a")
+    assert homophily(g) == pytest.approx(wanted, abs=0.005)
+
+
+def test_poisson_degrees_have_the_variance_of_a_poisson_law() -> None:
+    degrees = domain(FAMILY, Wiring(degree=10), "a").degrees
+    assert degrees.var() == pytest.approx(10, rel=0.1)
+
+
+def test_power_degrees_have_the_tail_of_the_exponent() -> None:
+    family = Family(nodes=50_000, features=4, classes=2)
+    poisson = domain(family, Wiring(degree=10), "a").degrees
+    power = domain(family, Wiring(degree=10, degree_law="power", exponent=2.5), "a").degrees
+    assert poisson.max() < 40 < 300 < power.max()
+    tail = power[power >= 30]  # above the Poisson blur, below the cut at √(50,000 × 10) = 707
+    hill = 1 + 1 / np.log(tail[tail < 600] / 29.5).mean()
+    assert hill == pytest.approx(2.5, abs=0.3)
+
+
+def test_community_strength_is_the_share_of_class_edges_that_stay_in_a_community() -> None:
+    wiring = Wiring(homophily=0.6, communities=5, community_strength=0.7)
+    g, secret = domain(FAMILY, wiring, "a"), hidden(FAMILY, wiring, "a")
+    assert np.array_equal(g.y, secret.y)
+    assert sorted(set(secret.community)) == [0, 1, 2, 3, 4]
+    assert share(g, secret.y * 5 + secret.community) == pytest.approx(0.6 * 0.7, abs=0.005)
+    assert homophily(g) == pytest.approx(0.6, abs=0.005)
+
+
+def test_spurious_edges_join_hidden_groups_and_say_nothing_of_the_label() -> None:
+    wiring = Wiring(degree=20, homophily=0.9, spurious=0.5, groups=20)
+    g, secret = domain(FAMILY, wiring, "a"), hidden(FAMILY, wiring, "a")
+    chance = np.square(np.bincount(secret.y) / 4000).sum()
+    assert share(g, secret.group) == pytest.approx(0.5 + 0.5 / 20, abs=0.01)
+    assert homophily(g) == pytest.approx(0.5 * 0.9 + 0.5 * chance, abs=0.01)
+
+
+def test_spurious_label_joins_neighbours_on_the_ring_of_classes() -> None:
+    wiring = Wiring(homophily=1, spurious=0.5, spurious_label=0.6, groups=4)
+    g, secret = domain(FAMILY, wiring, "a"), hidden(FAMILY, wiring, "a")
+    u, v = (secret.y[end] for end in once(g))
+    ringed = ((secret.successor[u] == v) | (secret.successor[v] == u)).mean()
+    # of four classes two are neighbours on the ring, so half of what the hidden groups join is ringed too
+    assert ringed == pytest.approx(0.5 * 0.6 + 0.5 * 0.4 / 2, abs=0.015)
+
+
+def test_the_ring_passes_through_every_class_and_is_the_domains_own() -> None:
+    family, rings = replace(FAMILY, classes=7, nodes=100), set()
+    for name in "abcd":
+        successor, ring = hidden(family, Wiring(), name).successor, [0]
+        for _ in range(6):
+            ring.append(int(successor[ring[-1]]))
+        assert sorted(ring) == list(range(7))
+        assert successor[ring[-1]] == 0
+        rings.add(tuple(ring))
+    assert len(rings) == 4
+
+
+def test_draws_grow_no_faster_than_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, pairs = [0], synthetic._Lottery.pairs
+
+    def counted(self: Any, rng: Any, count: int, *blocks: Any) -> Any:
+        drawn[0] += count
+        return pairs(self, rng, count, *blocks)
+
+    monkeypatch.setattr(synthetic._Lottery, "pairs", counted)
+    for nodes in (4_000, 40_000):
+        drawn[0] = 0
+        g = domain(replace(FAMILY, nodes=nodes), Wiring(degree_law="power", spurious=0.2), "a")
+        assert drawn[0] < 1.1 * g.num_edges / 2
+
+
+# ---- errors --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "legal"),
+    [
+        ("nodes", 1, "from 2 to"),
+        ("nodes", 10.5, "whole number"),
+        ("features", 3, "from 5 to"),
+        ("classes", 1, "from 2 to"),
+        ("signal", -1, "from 0 to 100"),
+        ("signal", float("nan"), "from 0 to 100"),
+        ("kind", "image", "dense, words"),
+        ("words", 0, "from 1 to"),
+        ("seed", -1, "from 0 to"),
+        ("seed", True, "whole number"),
+    ],
+)
+def test_a_bad_option_is_named_with_its_range_and_value(option: str, value: Any, legal: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be .*{legal}.*got {value!r}"):
+        SYNTHETIC.load(**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "legal"),
+    [
+        ("degree", -1, "from 0 to"),
+        ("homophily", 1.1, "from 0 to 1"),
+        ("degree_law", "flat", "poisson, power"),
+        ("exponent", 2, "from 2.05 to 10"),
+        ("communities", 0, "from 1 to"),
+        ("community_strength", -0.1, "from 0 to 1"),
+        ("spurious", 2, "from 0 to 1"),
+        ("groups", 0, "from 1 to"),
+        ("spurious_label", "high", "from 0 to 1"),
+        ("nodes", 0, "from 2 to"),
+    ],
+)
+def test_a_bad_wiring_is_named_with_its_range_and_value(option: str, value: Any, legal: str) -> None:
+    with pytest.raises(ValueError, match=f"wiring: {option} must be .*{legal}.*got {value!r}"):
+        Wiring(**{option: value})
+
+
+@pytest.mark.parametrize("prior", [(0.5, 0.5), (0.5, 0.2, 0.2, 0.2)])
+def test_a_prior_that_does_not_fit_is_refused(prior: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="prior must be 4 probabilities that sum to 1, got"):
+        replace(FAMILY, prior=prior)
+
+
+def test_more_edges_than_the_nodes_can_hold_are_refused() -> None:
+    with pytest.raises(ValueError, match="domain 'a': degree must be at most nodes - 1 = 19, got 20"):
+        domain(replace(FAMILY, nodes=20), Wiring(degree=20), "a")
+
+
+def test_more_edges_than_the_classes_can_hold_are_refused() -> None:
+    with pytest.raises(ValueError, match="domain 'a': 300 edges inside a community were asked, room was found"):
+        domain(replace(FAMILY, nodes=40), Wiring(degree=15, homophily=1), "a")
+
+
+# ---- the stock benchmark -------------------------------------------------------------------------------
+
+
+def test_the_benchmark_needs_no_files(tmp_path: Path) -> None:
+    assert SYNTHETIC.available(Store(tmp_path)) == ("alpha", "beta", "gamma")
+
+
+def test_the_benchmark_makes_the_domains_asked_with_the_options_given() -> None:
+    graphs = SYNTHETIC.load(["gamma", "alpha"], nodes=300, classes=3, kind="words", features=200)
+    assert list(graphs) == ["gamma", "alpha"]
+    assert all((g.num_nodes, g.num_classes, g.num_features) == (300, 3, 200) for g in graphs.values())
+    assert graphs["alpha"].is_sparse
+
+
+def test_the_benchmark_by_default_is_the_demo_family() -> None:
+    assert SYNTHETIC.load() == demo_family()
+
+
+def test_each_domain_is_once_the_target() -> None:
+    assert [p.targets for p in SYNTHETIC.protocols] == [("alpha",), ("beta",), ("gamma",)]
+    assert all(p.metrics == ("micro_f1", "macro_f1") for p in SYNTHETIC.protocols)
+
+
+def test_a_small_demo_can_be_made() -> None:
+    assert {g.num_nodes for g in demo_family(nodes=100, seed=3).values()} == {100}
+
+
+def smooth(graph: Graph) -> npt.NDArray[Any]:
+    """Features averaged twice over the neighbours and the node itself: what a linear GCN classifies by."""
+    n = graph.num_nodes
+    adjacency = sp.csr_array((np.ones(graph.num_edges), graph.edges[::-1]), shape=(n, n)) + sp.eye_array(n)
+    mean = adjacency.multiply(1 / adjacency.sum(1)[:, None]).tocsr()
+    return np.asarray(mean @ (mean @ graph.x))
+
+
+def test_in_the_demo_structure_helps_and_another_domains_wiring_misleads() -> None:
+    features, across, at_home = [], [], []
+    for seed in range(3):
+        graphs = demo_family(seed=seed)
+        train = {name: np.random.default_rng(0).random(g.num_nodes) < 0.6 for name, g in graphs.items()}
+        plain = {name: g.x for name, g in graphs.items()}
+        smoothed = {name: smooth(g) for name, g in graphs.items()}
+
+        def accuracy(x: Any, sources: set[str], target: str, graphs: Any = graphs, train: Any = train) -> float:
+            """Of ridge regression on the sources' training nodes, on the target's other nodes."""
+            a = np.concatenate([x[s][train[s]] for s in sources])
+            y = np.eye(5)[np.concatenate([graphs[s].y[train[s]] for s in sources])]
+            weights = np.linalg.solve(a.T @ a + np.eye(a.shape[1]), a.T @ y)
+            return float(((x[target] @ weights).argmax(1) == graphs[target].y)[~train[target]].mean())
+
+        for target in graphs:
+            sources = set(graphs) - {target}
+            features.append(accuracy(plain, sources, target))
+            across.append(accuracy(smoothed, sources, target))
+            at_home.append(accuracy(smoothed, {target}, target))
+    assert 0.45 < np.mean(features) < 0.57
+    assert np.mean(across) > np.mean(features) + 0.06
+    assert np.mean(at_home) > np.mean(across) + 0.02

@@ -1,0 +1,137 @@
+"""Backbones under a mask: against PyTorch Geometric, edge removal, equivariance, sparse features."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from torch_geometric.nn import GCNConv, SGConv, SimpleConv
+
+from edgemask.nn.backbones import GCN, GIN, MLP, SGC
+from edgemask.nn.masked_gat import MaskedGAT
+from edgemask.nn.tasknet import tasknet
+from edgemask.nn.tensors import Edges, SparseMatrix
+from edgemask.recipe import Recipe
+
+N, INPUTS, HIDDEN, CLASSES = 10, 6, 5, 3
+
+
+@pytest.fixture(autouse=True)
+def _float64():
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def edges():
+    keys = np.sort(np.random.default_rng(0).choice(N * N, 35, replace=False))
+    keys = torch.tensor(keys[keys % N != keys // N])
+    return Edges.build(keys % N, keys // N, N)
+
+
+def make(kind, layers=2):
+    net = kind(INPUTS, HIDDEN, CLASSES, layers).eval()
+    for parameter in net.parameters():  # biases start at zero: give them something to be wrong about
+        torch.nn.init.normal_(parameter)
+    return net
+
+
+def pyg_gcn(net, x, pairs, s):
+    h = x
+    for i, (linear, bias) in enumerate(zip(net.linears, net.biases, strict=True)):
+        conv = GCNConv(*linear.weight.shape)
+        conv.lin.weight.data, conv.bias.data = linear.weight.data.t(), bias.data
+        h = conv(h if i == 0 else F.relu(h), pairs, s)
+    return h
+
+
+def pyg_sgc(net, x, pairs, s):
+    conv = SGConv(INPUTS, CLASSES, K=net.layers)
+    conv.lin.weight.data, conv.lin.bias.data = net.linear.weight.data.t(), net.bias.data
+    return conv(x, pairs, s)
+
+
+def pyg_gin(net, x, pairs, s):
+    h = x
+    for first, bias, second, norm in zip(net.first, net.biases, net.second, net.norms, strict=True):
+        h = h + SimpleConv(aggr="sum")(h, pairs, s)  # GINConv takes no edge weights
+        h = F.relu(second(F.relu(norm(h @ first.weight + bias))))
+    return net.out(h)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize(("kind", "theirs"), [(GCN, pyg_gcn), (SGC, pyg_sgc), (GIN, pyg_gin)])
+def test_logits_and_the_gradient_of_the_mask_equal_pyg(edges, kind, theirs, layers):
+    net, x = make(kind, layers), torch.randn(N, INPUTS)
+    s, t = (torch.rand(edges.num_real, generator=torch.Generator().manual_seed(1)).requires_grad_() for _ in range(2))
+    out = net(x, edges, s)
+    expected = theirs(net, x, torch.stack([edges.src, edges.dst])[:, edges.real], t)
+    torch.testing.assert_close(out, expected)
+    grad = torch.randn_like(out)
+    torch.testing.assert_close(torch.autograd.grad(out, s, grad), torch.autograd.grad(expected, t, grad))
+
+
+@pytest.mark.parametrize("kind", [GCN, GIN, SGC])
+def test_a_mask_of_zero_is_the_graph_without_the_edge(edges, kind):
+    net, x, s, cut = make(kind), torch.randn(N, INPUTS), torch.rand(edges.num_real), torch.arange(3, 12)
+    s[cut] = 0
+    kept = torch.ones(edges.num_real, dtype=torch.bool)
+    kept[cut] = False
+    smaller = Edges.build(edges.src[edges.real][kept], edges.dst[edges.real][kept], N)
+    torch.testing.assert_close(net(x, edges, s), net(x, smaller, s[kept]))
+
+
+@pytest.mark.parametrize("kind", [GCN, GIN, SGC, MLP])
+def test_no_mask_is_a_mask_of_ones(edges, kind):
+    net, x = make(kind), torch.randn(N, INPUTS)
+    torch.testing.assert_close(net(x, edges), net(x, edges, torch.ones(edges.num_real)))
+
+
+@pytest.mark.parametrize("kind", [GCN, GIN, SGC, MLP])
+def test_renaming_the_nodes_renames_the_rows(edges, kind):
+    net, x, s = make(kind), torch.randn(N, INPUTS), torch.rand(edges.num_real)
+    new = torch.randperm(N)  # node v becomes new[v]
+    src, dst = new[edges.src[edges.real]], new[edges.dst[edges.real]]
+    order = torch.argsort(dst * N + src)
+    renamed = Edges.build(src[order], dst[order], N)
+    torch.testing.assert_close(net(x[new.argsort()], renamed, s[order])[new], net(x, edges, s))
+
+
+def test_the_mlp_ignores_edges(edges):
+    net, x, none = make(MLP), torch.randn(N, INPUTS), torch.empty(0, dtype=torch.int64)
+    out = net(x, edges, torch.rand(edges.num_real))
+    assert torch.equal(out, net(x, Edges.build(none, none, N)))
+    first, last = net.linears
+    torch.testing.assert_close(out, F.relu(x @ first.weight + first.bias) @ last.weight + last.bias)
+
+
+@pytest.mark.parametrize("kind", [GCN, GIN, SGC, MLP])
+def test_sparse_and_dense_features_give_the_same_logits(edges, kind):
+    x = sp.random_array((N, INPUTS), density=0.4, rng=np.random.default_rng(0), dtype=np.float32)
+    net, s = make(kind).float(), torch.rand(edges.num_real, dtype=torch.float32)
+    sparse = net(SparseMatrix(x, torch.device("cpu")), edges, s)
+    torch.testing.assert_close(sparse, net(torch.tensor(x.toarray()), edges, s))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "kind"), [("gat", MaskedGAT), ("gcn", GCN), ("gin", GIN), ("sgc", SGC), ("mlp", MLP)]
+)
+def test_a_recipe_names_its_backbone(edges, backbone, kind):
+    net = tasknet(Recipe(backbone=backbone, hidden=4, heads=2, layers=3), INPUTS, CLASSES)
+    assert type(net) is kind
+    assert net(torch.randn(N, INPUTS), edges).shape == (N, CLASSES)
+
+
+def test_a_recipe_shapes_the_gat():
+    net = tasknet(
+        Recipe(gate="softmax", activation="relu", heads=2, hidden=4, layers=3, dropout=0.1, attention_dropout=0.2),
+        INPUTS,
+        CLASSES,
+    )
+    assert [(x.gate, x.heads, x.width, x.attention_dropout) for x in net.layers] == [("softmax", 2, 4, 0.2)] * 3
+    assert net.dropout == 0.1
+    assert net.activation is F.relu

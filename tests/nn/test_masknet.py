@@ -1,0 +1,193 @@
+"""The MaskNet, what it may know of an edge, and the kinds of mask."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+
+from edgemask.graph import Graph
+from edgemask.nn import masknet
+from edgemask.nn.masknet import EDGE_INPUTS, MASK_KINDS, EdgeFacts, MaskNet, common_neighbours, mask_values
+from edgemask.nn.tensors import Domain, Edges
+
+N, INPUTS = 9, 5
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def random_pairs(n, count, seed, undirected=False):
+    keys = np.random.default_rng(seed).choice(n * n, count, replace=False)
+    if undirected:
+        keys = np.union1d(keys, keys % n * n + keys // n)
+    keys = np.sort(keys[keys % n != keys // n])
+    return np.stack([keys % n, keys // n])
+
+
+@pytest.fixture
+def domain():
+    x = np.random.default_rng(0).random((N, INPUTS))
+    return Domain.of(Graph("g", x, random_pairs(N, 30, seed=0)))
+
+
+def concatenated(net, x, src, dst, facts=None):
+    """Eq. mask_gen as written, with the same weights: g_φ of the concatenated ends (and facts)."""
+    parts, weights = [], [net.from_src.weight, net.from_dst.weight]
+    z = torch.relu(x @ net.project.weight + net.project.bias)
+    parts += [z[src], z[dst]]
+    if facts is not None:
+        parts.append(facts)
+        weights.append(net.from_edge.weight)
+    hidden = F.linear(torch.cat(parts, dim=1), torch.cat(weights, dim=1), net.from_src.bias)
+    return net.score(torch.relu(hidden)).squeeze(1)
+
+
+@pytest.mark.parametrize("names", [(), ("structure", "origin")])
+def test_logits_and_gradients_equal_the_concatenated_form(domain, names):
+    net, edges = MaskNet(INPUTS, 6, 4, names), domain.edges
+    facts = EdgeFacts.of(edges, names) if names else None
+    src, dst = edges.src[edges.real], edges.dst[edges.real]
+    ours = net(domain, edges, facts)
+    theirs = concatenated(net, domain.x, src, dst, facts.columns(names) if facts else None)
+    torch.testing.assert_close(ours, theirs)
+    grad, parameters = torch.randn(edges.num_real), list(net.parameters())
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, parameters, grad), torch.autograd.grad(theirs, parameters, grad)
+    )
+
+
+def test_logits_come_in_the_order_of_the_edges(domain):
+    net, edges = MaskNet(INPUTS, 6, 4), domain.edges
+    logits = net(domain, edges)
+    for e in (0, 5, edges.num_real - 1):
+        src, dst = edges.src[edges.real][e], edges.dst[edges.real][e]
+        alone = Edges.build(src.view(1), dst.view(1), N)
+        torch.testing.assert_close(net(domain, alone), logits[e : e + 1])
+
+
+def test_the_two_directions_of_an_edge_are_told_apart(domain):
+    net = MaskNet(INPUTS, 6, 4)
+    forward, backward = (net(domain, Edges.build(torch.tensor([u]), torch.tensor([v]), N)) for u, v in ((0, 1), (1, 0)))
+    assert (forward - backward).abs() > 1e-4
+
+
+def test_sparse_features_give_the_same_logits(domain):
+    net = MaskNet(INPUTS, 6, 4)
+    sparse = Domain.of(domain.graph.with_(x=sp.csr_array(domain.graph.x)))
+    torch.testing.assert_close(net(sparse, sparse.edges), net(domain, domain.edges))
+
+
+def test_a_graph_without_edges_has_no_logits():
+    domain = Domain.of(Graph("g", np.ones((3, INPUTS)), np.empty((2, 0), dtype=int)))
+    facts = EdgeFacts.of(domain.edges, EDGE_INPUTS, torch.ones(3, 2) / 2)
+    assert MaskNet(INPUTS, 6, 4, EDGE_INPUTS)(domain, domain.edges, facts).shape == (0,)
+
+
+def test_edge_inputs_must_be_given_when_expected(domain):
+    with pytest.raises(ValueError, match="takes edge inputs, none were given"):
+        MaskNet(INPUTS, 6, 4, ("origin",))(domain, domain.edges)
+
+
+def test_predictions_need_probabilities(domain):
+    with pytest.raises(ValueError, match="'predictions' needs the TaskNet's class probabilities"):
+        EdgeFacts.of(domain.edges, ("predictions",))
+
+
+def test_edge_facts_by_hand():
+    """1 → 0, 2 → 0, 2 → 1: nodes 0 and 1 share the in-neighbour 2."""
+    src, dst = torch.tensor([1, 2, 2]), torch.tensor([0, 0, 1])
+    edges = Edges.build(src, dst, 3, torch.tensor([0, 2, 1], dtype=torch.uint8))
+    p = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]], requires_grad=True)
+    blocks = EdgeFacts.of(edges, EDGE_INPUTS, p).blocks
+    log = np.log
+    assert torch.equal(blocks["origin"], torch.eye(3)[[0, 2, 1]])
+    degrees = torch.tensor([[log(2), log(3), log(2)], [0, log(3), 0], [0, log(2), 0]], dtype=torch.float32)
+    torch.testing.assert_close(blocks["structure"], degrees)
+    agreement = torch.tensor([[0.5, log(2), 0], [0, 0, 0], [0.5, 0, log(2)]], dtype=torch.float32)
+    torch.testing.assert_close(blocks["predictions"], agreement)
+    assert not blocks["predictions"].requires_grad
+
+
+def test_columns_come_in_the_order_asked(domain):
+    facts = EdgeFacts.of(domain.edges, EDGE_INPUTS, torch.rand(N, 2))
+    expected = torch.cat([facts.blocks["structure"], facts.blocks["origin"]], dim=1)
+    assert torch.equal(facts.columns(("structure", "origin")), expected)
+
+
+@pytest.mark.parametrize("undirected", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 40, 250])
+@pytest.mark.parametrize("work", [1, 7, 1 << 22])
+def test_common_neighbours_against_the_dense_adjacency(monkeypatch, undirected, count, work):
+    monkeypatch.setattr(masknet, "WORK", work)  # few look-ups at a time: many chunks
+    n = 20
+    src, dst = (torch.tensor(part) for part in random_pairs(n, count, seed=count, undirected=undirected))
+    into = torch.zeros(n, n, dtype=torch.int64)
+    into[dst, src] = 1
+    expected = (into[src] * into[dst]).sum(1)
+    assert torch.equal(common_neighbours(Edges.build(src, dst, n)), expected)
+
+
+LOGITS = torch.linspace(-12, 12, 401)
+
+
+@pytest.mark.parametrize("sample", [True, False])
+@pytest.mark.parametrize("kind", MASK_KINDS)
+def test_masks_lie_in_the_unit_interval(kind, sample):
+    s = mask_values(LOGITS, kind, sample=sample)
+    assert s.shape == LOGITS.shape
+    assert ((s >= 0) & (s <= 1)).all()
+
+
+@pytest.mark.parametrize("kind", MASK_KINDS)
+def test_masks_are_the_same_every_time_unless_sampled(kind):
+    assert torch.equal(mask_values(LOGITS, kind, sample=False), mask_values(LOGITS, kind, sample=False))
+    draws = [mask_values(LOGITS, kind, sample=True) for _ in range(2)]
+    assert torch.equal(*draws) == (kind == "sigmoid")
+
+
+def test_the_sigmoid_mask_is_the_sigmoid():
+    assert torch.equal(mask_values(LOGITS, "sigmoid", sample=True), LOGITS.sigmoid())
+
+
+@pytest.mark.parametrize("sample", [True, False])
+def test_the_straight_through_mask_is_binary_to_the_bit_with_a_gradient(sample):
+    logits = torch.randn(5000, requires_grad=True)
+    s = mask_values(logits, "gumbel", sample=sample)
+    assert torch.equal(s.unique(), torch.tensor([0.0, 1.0]))
+    s.sum().backward()
+    assert (logits.grad >= 0).all()
+    assert (logits.grad > 0).float().mean() > 0.99  # a very lucky draw saturates the relaxation
+
+
+def test_the_straight_through_gradient_is_that_of_the_relaxation():
+    logits = LOGITS.clone().requires_grad_()
+    mask_values(logits, "gumbel", sample=False).sum().backward()
+    torch.testing.assert_close(logits.grad, LOGITS.sigmoid() * (1 - LOGITS.sigmoid()))
+
+
+def test_a_sampled_straight_through_edge_is_kept_with_probability_sigmoid():
+    for logit in (-1.0, 0.5):
+        kept = mask_values(torch.full((20_000,), logit), "gumbel", sample=True).mean().item()
+        assert kept == pytest.approx(torch.tensor(logit).sigmoid().item(), abs=0.02)
+
+
+@pytest.mark.parametrize("sample", [True, False])
+def test_the_hard_concrete_mask_reaches_exact_zeros_and_ones(sample):
+    s = mask_values(LOGITS, "hard-concrete", sample=sample)
+    assert (s == 0).any()
+    assert (s == 1).any()
+    assert ((s > 0) & (s < 1)).any()
+
+
+def test_the_hard_concrete_mask_has_a_gradient_between_its_ends():
+    logits = LOGITS.clone().requires_grad_()
+    s = mask_values(logits, "hard-concrete", sample=False)
+    s.sum().backward()
+    between = (s > 0) & (s < 1)
+    assert (logits.grad[between] > 0).all()
+    assert (logits.grad[~between] == 0).all()

@@ -1,0 +1,171 @@
+"""Recipes: legal ranges, errors that say all, JSON, and what the stock ones hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from edgemask.recipe import RECIPES, Recipe, recipe
+
+ILLEGAL = [
+    ("k", -1, "an integer in [0, inf)"),
+    ("clusters", 2.5, "an integer in [0, inf)"),
+    ("affinity", "euclidean", "one of cosine, rbf"),
+    ("knn_ratio", 1.1, "a number in [0, 1]"),
+    ("spectral_ratio", -0.1, "a number in [0, 1]"),
+    ("knn_ratio", None, "a number in [0, 1]"),
+    ("knn_budget", -1, "a number in [0, inf)"),
+    ("spectral_budget", float("inf"), "a number in [0, inf)"),
+    ("backbone", "transformer", "one of gat, gcn, gin, sgc, mlp"),
+    ("layers", 0, "an integer in [1, inf)"),
+    ("layers", 2.0, "an integer in [1, inf)"),
+    ("layers", True, "an integer in [1, inf)"),
+    ("hidden", 0, "an integer in [1, inf)"),
+    ("heads", 0, "an integer in [1, inf)"),
+    ("activation", "tanh", "one of elu, relu"),
+    ("dropout", 1.0, "a number in [0, 0.999]"),
+    ("attention_dropout", -0.1, "a number in [0, 0.999]"),
+    ("mask", "no", "True or False"),
+    ("mask", 0, "True or False"),
+    ("gate", "hard", "one of message, attention, softmax"),
+    ("mask_kind", "binary", "one of sigmoid, hard-concrete, gumbel"),
+    ("mask_inputs", ("labels",), "a tuple of origin, structure, predictions"),
+    ("mask_inputs", "origin", "a tuple of origin, structure, predictions"),
+    ("mask_inputs", ["origin"], "a tuple of origin, structure, predictions"),
+    ("mask_projection", 0, "an integer in [1, inf)"),
+    ("mask_hidden", 0, "an integer in [1, inf)"),
+    ("epochs", 0, "an integer in [1, inf)"),
+    ("n_descent", 0, "an integer in [1, inf)"),
+    ("n_ascent", -1, "an integer in [0, inf)"),
+    ("lr", 0, "a number in (0, inf)"),
+    ("lr", "fast", "a number in (0, inf)"),
+    ("lr", float("nan"), "a number in (0, inf)"),
+    ("mask_lr", 0.0, "a number in (0, inf)"),
+    ("weight_decay", -1e-4, "a number in [0, inf)"),
+    ("clip", -1.0, "a number in [0, inf)"),
+    ("adversarial", None, "True or False"),
+    ("bound", "none", "one of penalty, dual, budget"),
+    ("lam", float("-inf"), "a number in (-inf, inf)"),
+    ("rho", 0.0, "a number in (0, 1]"),
+    ("rho", 1.01, "a number in (0, 1]"),
+    ("dual_lr", 0.0, "a number in (0, inf)"),
+    ("average", 1.5, "a number in [0, 1]"),
+    ("average_from", -0.5, "a number in [0, 1]"),
+    ("test_graph", "both", "one of original, enriched"),
+    ("test_mask", "half", "one of ones, zeros, masknet"),
+    ("alpha", (), "a tuple of strengths in [0, 1), at least one"),
+    ("alpha", (0.5, 1.0), "a tuple of strengths in [0, 1), at least one"),
+    ("alpha", ("0.5",), "a tuple of strengths in [0, 1), at least one"),
+    ("alpha", 0.5, "a tuple of strengths in [0, 1), at least one"),
+    ("alpha", [0.5], "a tuple of strengths in [0, 1), at least one"),
+    ("steps", -1, "an integer in [0, inf)"),
+    ("select", "oracle", "one of auto, last, source-val, validation, leave-one-source-out"),
+    ("eval_every", 0, "an integer in [1, inf)"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "legal"), ILLEGAL, ids=[f"{n}={v!r}" for n, v, _ in ILLEGAL])
+def test_an_illegal_value_is_named_with_its_field_and_legal_range(name, value, legal):
+    with pytest.raises(ValueError, match=re.escape(f"{name} must be {legal}, got {value!r}")):
+        Recipe(**{name: value})
+
+
+def test_every_field_refuses_something():
+    assert {name for name, _, _ in ILLEGAL} == {f.name for f in dataclasses.fields(Recipe)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("k", 0), ("knn_ratio", 0), ("knn_ratio", 1), ("knn_budget", 2.5), ("lam", -3.0), ("rho", 1), ("rho", 1e-6)),
+        *(("n_ascent", 0), ("lr", 1), ("steps", 0), ("alpha", (0.999,)), ("mask_inputs", ("predictions", "origin"))),
+    ],
+)
+def test_the_ends_of_the_ranges_are_legal(name, value):
+    assert getattr(Recipe(**{name: value}), name) == value
+
+
+def test_several_strengths_need_a_rule_that_chooses():
+    with pytest.raises(ValueError, match=re.escape("alpha must be one value, got (0.0, 0.5)")):
+        Recipe(alpha=(0.0, 0.5))
+    assert Recipe(alpha=(0.0, 0.5), select="source-val").alpha == (0.0, 0.5)
+
+
+def test_a_budget_without_an_adversary_has_nothing_to_learn():
+    with pytest.raises(
+        ValueError, match="adversarial = False leaves the MaskNet nothing to learn under bound = 'budget'"
+    ):
+        Recipe(adversarial=False, bound="budget")
+
+
+def test_an_unknown_field_is_named_beside_the_known_ones():
+    with pytest.raises(ValueError, match=r"no setting 'learning_rate' \(settings: k, clusters, .*, lr, "):
+        Recipe().with_(learning_rate=0.1)
+    with pytest.raises(ValueError, match="no setting 'gates'"):
+        Recipe.from_json({"gates": "message"})
+
+
+def test_an_unknown_recipe_is_named_beside_the_known_ones():
+    with pytest.raises(ValueError, match=r"no recipe 'best' \(recipes: paper, released, robust\)"):
+        recipe("best")
+
+
+def test_overrides_are_checked_too():
+    assert recipe("paper", rho=0.25).rho == 0.25
+    with pytest.raises(ValueError, match="rho must be"):
+        recipe("paper", rho=2)
+
+
+def test_a_recipe_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Recipe().lr = 1.0
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_json_there_and_back(name):
+    full = recipe(name, mask_inputs=("origin", "structure"), knn_budget=3.5)
+    assert Recipe.from_json(json.loads(json.dumps(full.to_json()))) == full
+
+
+def test_values_from_json_are_checked():
+    with pytest.raises(ValueError, match="epochs must be an integer"):
+        Recipe.from_json({"epochs": "200"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "enriched"),
+    [
+        ({}, True),
+        ({"k": 0}, True),
+        ({"k": 0, "clusters": 0}, False),
+        ({"knn_ratio": 0.0, "spectral_ratio": 0.0}, False),
+        ({"knn_ratio": 0.0, "knn_budget": 5, "clusters": 0}, False),  # a budget is a cap: nothing of nothing
+        ({"knn_budget": 0, "clusters": 0}, False),
+        ({"knn_budget": 5, "clusters": 0}, True),
+    ],
+)
+def test_enriched_says_whether_edges_are_added(changes, enriched):
+    assert Recipe(**changes).enriched is enriched
+
+
+def test_paper_is_the_letter_of_the_paper():
+    r = recipe("paper")
+    assert (r.backbone, r.gate, r.mask_kind, r.bound, r.adversarial) == ("gat", "message", "sigmoid", "penalty", True)
+    assert (r.lam, r.n_descent, r.n_ascent, r.epochs) == (1e-3, 5, 1, 200)
+    assert (r.k, r.clusters, r.knn_ratio, r.spectral_ratio) == (10, 100, 0.1, 0.1)
+    assert (r.layers, r.activation, r.mask_inputs, r.average, r.alpha) == (2, "elu", (), 0.0, (0.0,))
+
+
+def test_released_is_how_the_released_code_behaves():
+    r = recipe("released")
+    assert (r.gate, r.adversarial, r.test_graph, r.test_mask) == ("attention", False, "original", "zeros")
+
+
+def test_robust_is_the_default_and_bounds_its_adversary():
+    r = recipe()
+    assert r == RECIPES["robust"]
+    assert (r.adversarial, r.test_graph, r.test_mask, r.select) == (True, "original", "ones", "auto")
+    assert r.bound == "budget"

@@ -1,0 +1,194 @@
+"""Trainer, selection rules, exact resume."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from edgemask.checkpoint import CheckpointError
+from edgemask.game import Game
+from edgemask.graph import Graph, GraphError
+from edgemask.methods.erm import ERM
+from edgemask.recipe import Recipe, recipe
+from edgemask.training import CollapseWarning, Fit, resolve_rule, weakest_good, withhold
+
+TINY = Recipe(
+    backbone="gcn", hidden=8, mask_projection=8, mask_hidden=8, epochs=12, n_descent=1, k=3, clusters=4,
+    knn_ratio=0.5, spectral_ratio=0.2, bound="budget", rho=0.8, average=0.2, eval_every=3,
+)  # fmt: skip
+
+
+def domain(name: str, seed: int, n: int = 60, homophily: float = 0.9) -> Graph:
+    """A small graph of 3 classes with Gaussian features and mostly same-class edges."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+    x = np.eye(3)[y] * 1.5 + rng.standard_normal((n, 3))
+    src, dst = rng.integers(0, n, (2, 12 * n))
+    keep = (src != dst) & (rng.random(12 * n) < np.where(y[src] == y[dst], homophily, 1 - homophily))
+    return Graph(name, x, np.stack([src[keep], dst[keep]]), y, undirected=True, duplicates="merge", classes=tuple("abc"))
+
+
+A, B, C = domain("a", 1), domain("b", 2), domain("c", 3, homophily=0.4)
+
+
+def weights(fit: Fit) -> dict[str, torch.Tensor]:
+    trainer, _ = fit.run()
+    return trainer.method.networks.state_dict()
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+@pytest.mark.parametrize("make", [Game, ERM])
+def test_training_is_deterministic_in_its_seed(make):
+    first, second = (weights(Fit(make, TINY, [A, B], seed=5)) for _ in range(2))
+    assert same(first, second)
+    assert not same(first, weights(Fit(make, TINY, [A, B], seed=6)))
+
+
+def test_training_leaves_the_callers_random_state_alone():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    weights(Fit(Game, TINY, [A]))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_the_loss_falls():
+    trainer, _ = Fit(Game, TINY.with_(epochs=60, lr=1e-2), [A, B]).run()
+    losses = [r["loss a"] for r in trainer.history]
+    assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("select", ["last", "source-val", "leave-one-source-out", "validation"])
+@pytest.mark.parametrize("stop", [1, 5, 11, 17])
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path, select, stop):
+    alpha = (0.5,) if select == "last" else (0.0, 0.5, 0.9)
+    r = TINY.with_(select=select, alpha=alpha)
+    validation = [C] if select == "validation" else []
+    whole_trainer, whole = Fit(Game, r, [A, B], validation, seed=3).run()
+    path, count = tmp_path / "run.ckpt", 0
+
+    def kill(trainer, stage):
+        nonlocal count
+        count += 1
+        if count == stop:
+            raise Killed
+
+    total = 12 * (3 if select == "leave-one-source-out" else 1)
+    if stop < total:
+        with pytest.raises(Killed):
+            Fit(Game, r, [A, B], validation, seed=3, checkpoint_path=path, checkpoint_every=2, on_epoch=kill).run()
+    trainer, choice = Fit(Game, r, [A, B], validation, seed=3, checkpoint_path=path, checkpoint_every=2).run()
+    assert same(trainer.method.networks.state_dict(), whole_trainer.method.networks.state_dict())
+    assert choice == whole
+    assert trainer.history == whole_trainer.history
+
+
+def test_the_dual_variable_survives_a_stop(tmp_path: Path):
+    r = TINY.with_(bound="dual", rho=0.3)
+    whole, _ = Fit(Game, r, [A]).run()
+    path = tmp_path / "run.ckpt"
+
+    def kill(trainer, stage):
+        if trainer.epoch == 7:
+            raise Killed
+
+    with pytest.raises(Killed):
+        Fit(Game, r, [A], checkpoint_path=path, checkpoint_every=1, on_epoch=kill).run()
+    resumed, _ = Fit(Game, r, [A], checkpoint_path=path).run()
+    assert resumed.method.lam == whole.method.lam != r.lam
+
+
+def test_a_checkpoint_of_another_task_is_refused(tmp_path: Path):
+    path = tmp_path / "run.ckpt"
+    Fit(Game, TINY, [A, B], checkpoint_path=path).run()
+    with pytest.raises(CheckpointError, match="another task: its seed is 0, here 1"):
+        Fit(Game, TINY, [A, B], seed=1, checkpoint_path=path).run()
+    with pytest.raises(CheckpointError, match="sources"):
+        Fit(Game, TINY, [A, C], checkpoint_path=path).run()
+
+
+def test_averaged_weights_are_the_moving_average():
+    r = TINY.with_(epochs=6, average_from=0.5)
+    seen = []
+    trainer, _ = Fit(
+        ERM, r, [A], on_epoch=lambda t, _: seen.append(t.method.networks.state_dict()["task.biases.0"].clone())
+    ).run()
+    expected = seen[3]
+    for value in seen[4:]:
+        expected = 0.8 * expected + 0.2 * value
+    torch.testing.assert_close(trainer.method.networks.state_dict()["task.biases.0"], expected)
+
+
+def test_rules_resolve_by_what_there_is():
+    auto = recipe("robust")
+    assert resolve_rule(auto, [A, B], [C]) == "validation"
+    assert resolve_rule(auto, [A, B], []) == "leave-one-source-out"
+    assert resolve_rule(auto, [A], []) == "source-val"
+    with pytest.raises(ValueError, match="needs validation domains"):
+        resolve_rule(auto.with_(select="validation"), [A], [])
+    with pytest.raises(ValueError, match="at least 2 sources, got 1"):
+        resolve_rule(auto.with_(select="leave-one-source-out"), [A], [])
+
+
+def test_the_weaker_strength_wins_a_near_tie():
+    assert weakest_good({0.0: 0.7, 0.5: 0.701, 0.9: 0.6}) == 0.0
+    assert weakest_good({0.0: 0.7, 0.5: 0.71, 0.9: 0.709}) == 0.5
+
+
+def test_withheld_nodes_are_never_trained_on():
+    train, scored = withhold(A, 0)
+    held = np.flatnonzero(scored.masks["eval"])
+    assert len(held) == 12
+    assert not set(train) & set(held)
+    assert len(train) + len(held) == 60
+
+
+def test_selection_finds_that_propagation_hurts_on_a_heterophilous_validation_domain():
+    bad = domain("v", 9, homophily=0.05)
+    r = TINY.with_(select="validation", alpha=(0.0, 0.9), epochs=30, lr=1e-2, backbone="mlp", mask=False, k=0, clusters=0)
+    _, choice = Fit(ERM, r, [A, B], [bad]).run()
+    assert choice.alpha == 0.0
+    _, choice = Fit(ERM, r, [A, B], [domain("w", 10, homophily=0.95)]).run()
+    assert choice.alpha == 0.9
+
+
+def test_the_best_weights_are_copies():
+    trainer, choice = Fit(Game, TINY.with_(select="validation", lr=0.3, average=0.0), [A], [C]).run()
+    best = trainer.best[choice.alpha]
+    assert same(trainer.method.networks.state_dict(), best.weights)
+    assert best.epoch == choice.epoch
+
+
+def test_collapse_is_said_aloud_once():
+    r = TINY.with_(bound="penalty", lam=5.0, mask_lr=0.5, epochs=10)
+    with pytest.warns(CollapseWarning, match="bound='budget'") as caught:
+        Fit(Game, r, [A, B]).run()
+    assert len([w for w in caught if w.category is CollapseWarning]) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Fit(Game, TINY, [A, B]).run()
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        ([], "no source graphs"),
+        ([A, domain("w", 1).with_(x=np.ones((60, 4)))], "graph 'w', x: 4 features, but graph 'a' has 3"),
+        ([A.without_labels()], "graph 'a', y: training needs labels"),
+        ([A.with_(y=np.zeros(60, dtype=int))], "graph 'a', y: every label is 'a'"),
+        ([A, A], "two domains are named 'a'"),
+    ],
+)
+def test_bad_sources_are_refused(sources, message):
+    with pytest.raises(GraphError, match=message):
+        Fit(Game, TINY, sources)
