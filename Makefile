@@ -2,6 +2,8 @@
 # make test   format, lint, strict types, tests
 PYTHON ?= python3
 BIN := .venv/bin
+# The demo's and the tests' tensors are small: a second OpenMP thread only waits, and two test processes share 2 cores.
+export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test setup clean
 

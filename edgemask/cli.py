@@ -68,8 +68,8 @@ def data_list(data_root: DataRoot = None) -> None:
 
     store = Store(data_root, offline=True)
     table = Table(title=f"benchmarks (data root {store.root})", title_justify="left")
-    for column in ("name", "what", "domains here", "missing"):
-        table.add_column(column)
+    for column in ("name", "what", "domains here", "missing files"):
+        table.add_column(column, overflow="fold")
     for benchmark in BENCHMARKS.values():
         here = benchmark.available(store)
         absent = sorted(

@@ -137,6 +137,7 @@ class KKT:
 
     `tau`    λ_L/m          `holds`  share of edges whose residual is below TOL
     `gap`    the gain that moving inside S_ρ promises to first order, 0 at a KKT point, 1 at the worst mask of S_ρ
+             (compare masks by it: under a small ρ nearly any 0/1 mask satisfies (b) nearly everywhere)
     """
 
     tau: float

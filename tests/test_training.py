@@ -29,7 +29,9 @@ def domain(name: str, seed: int, n: int = 60, homophily: float = 0.9) -> Graph:
     x = np.eye(3)[y] * 1.5 + rng.standard_normal((n, 3))
     src, dst = rng.integers(0, n, (2, 12 * n))
     keep = (src != dst) & (rng.random(12 * n) < np.where(y[src] == y[dst], homophily, 1 - homophily))
-    return Graph(name, x, np.stack([src[keep], dst[keep]]), y, undirected=True, duplicates="merge", classes=tuple("abc"))
+    return Graph(
+        name, x, np.stack([src[keep], dst[keep]]), y, undirected=True, duplicates="merge", classes=tuple("abc")
+    )
 
 
 A, B, C = domain("a", 1), domain("b", 2), domain("c", 3, homophily=0.4)
@@ -155,7 +157,9 @@ def test_withheld_nodes_are_never_trained_on():
 
 def test_selection_finds_that_propagation_hurts_on_a_heterophilous_validation_domain():
     bad = domain("v", 9, homophily=0.05)
-    r = TINY.with_(select="validation", alpha=(0.0, 0.9), epochs=30, lr=1e-2, backbone="mlp", mask=False, k=0, clusters=0)
+    r = TINY.with_(
+        select="validation", alpha=(0.0, 0.9), epochs=30, lr=1e-2, backbone="mlp", mask=False, k=0, clusters=0
+    )
     _, choice = Fit(ERM, r, [A, B], [bad]).run()
     assert choice.alpha == 0.0
     _, choice = Fit(ERM, r, [A, B], [domain("w", 10, homophily=0.95)]).run()

@@ -14,46 +14,54 @@ from edgemask.bench.run import Record, Run, execute
 from edgemask.bench.tables import cells, footer, table
 from edgemask.data import benchmark
 from edgemask.methods.registry import entry
+from edgemask.recipe import Recipe
 
+TARGET = "gamma"
 METHODS = ("erm-mlp", "erm-gcn", "erm-gcn-enriched", "edgemask-dg-star")
 
 
 def run_demo(console: Console, picture: Path, seed: int = 0, nodes: int = 1500) -> dict[str, list[Record]]:
-    """Train and test every method on every split, print the table, draw the picture; returns the records."""
+    """Train every method on two domains, test it on the third, print the table, draw the picture."""
     start, bench = time.perf_counter(), benchmark("synthetic")
-    console.print(
-        "Three synthetic graphs share one law of features and labels and differ in their wiring.\n"
-        "Each is left out in turn: train on two, test on the third, which training never sees.\n"
-    )
     options: dict[str, Any] = {"nodes": nodes, "seed": seed}
     domains = bench.load(**options)
+    protocol = next(p for p in bench.protocols if p.targets == (TARGET,))
+    console.print(
+        "Three synthetic graphs share one law of features and labels and differ in their wiring.\n"
+        f"Train on {' and '.join(protocol.sources)}, test on {TARGET}, which training never sees.\n",
+        soft_wrap=True,
+    )
     for graph in domains.values():
-        console.print(f"  {graph}", highlight=False)
-    groups: dict[str, list[Record]] = {name: [] for name in METHODS}
+        console.print(f"  {graph}", highlight=False, soft_wrap=True)
+    groups: dict[str, list[Record]] = {}
     for name in METHODS:
-        for protocol in bench.protocols:
-            run = Run(bench.name, {**bench.options, **options}, protocol, name, entry(name).recipe, seed)
-            groups[name].append(execute(run, domains, device=torch.device("cpu")))
+        run = Run(bench.name, {**bench.options, **options}, protocol, name, settled(name), seed)
+        groups[name] = [execute(run, domains, device=torch.device("cpu"))]
         console.print(f"  trained {name} ({time.perf_counter() - start:.0f} s)", highlight=False)
     console.print()
-    console.print(table("unseen synthetic domains", groups))
+    console.print(table(f"the unseen domain {TARGET}", groups))
     console.print(footer([r for records in groups.values() for r in records]), highlight=False)
     draw(groups, picture)
     console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
     return groups
 
 
+def settled(name: str) -> Recipe:
+    """A method's own recipe, shortened: on graphs this small half the epochs are enough."""
+    recipe = entry(name).recipe
+    return recipe.with_(epochs=recipe.epochs // 2)
+
+
 def draw(groups: dict[str, list[Record]], picture: Path) -> None:
-    """Grouped bars of micro-F1 per split, and the mean mask by origin over the epochs of the game."""
+    """Bars of micro-F1 on the unseen domain, and the mean mask by origin over the epochs of the game."""
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     colours = ["#999999", "#56b4e9", "#0072b2", "#d55e00"]  # distinct in every common colour blindness
-    for i, (name, records) in enumerate(groups.items()):
-        values = {c.split()[0]: v[0] for c, v in cells(records).items() if "micro" in c}
-        left.bar([j + 0.2 * i for j in range(len(values))], list(values.values()), 0.19, label=name, color=colours[i])
-        left.set_xticks([j + 0.3 for j in range(len(values))], list(values), fontsize=8)
-    left.set_ylabel("micro-F1 on the unseen graph, %")
-    left.legend(fontsize=7, loc="lower left")
+    scores = {name: next(iter(cells(records).values()))[0] for name, records in groups.items()}
+    bars = left.barh(list(scores), list(scores.values()), color=colours)
+    left.bar_label(bars, fmt="%.1f", padding=3)
+    left.invert_yaxis()
+    left.set(xlim=(0, 100), xlabel=f"micro-F1 on the unseen domain {TARGET}, %")
     record = groups["edgemask-dg-star"][-1]
     for key, values in record["curves"].items():
         if key.startswith("mask "):

@@ -160,9 +160,7 @@ def test_environments_differ_by_one_constant_row(base: Graph, generator: str) ->
     spurious = [g.x[:, -10:].toarray() for g in eerm(base, DOMAINS, generator, 0).values()]
     weight, _ = linear(shifted.numpy_stream(0, "small", "eerm", generator, "environment"), 10, 10)
     for i, columns in enumerate(spurious):
-        np.testing.assert_allclose(
-            columns - spurious[0], np.tile(weight[i] - weight[0], (60, 1)), rtol=0, atol=1e-6
-        )
+        np.testing.assert_allclose(columns - spurious[0], np.tile(weight[i] - weight[0], (60, 1)), rtol=0, atol=1e-6)
 
 
 def test_features_stay_sparse_and_classes_are_always_ten(cora: dict[str, Graph]) -> None:
