@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 FORMAT = 1
@@ -29,8 +29,8 @@ def write(path: str | Path, kind: str, tensors: Mapping[str, Tensor], meta: Mapp
     """
     path = Path(path)
     held = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    header = {"format": FORMAT, "kind": kind, "sha256": _digest(held), "meta": meta}
-    blob = save(held, metadata={"edgemask": json.dumps(header)})
+    header = json.dumps({"format": FORMAT, "kind": kind, "meta": meta})
+    blob = save(held, metadata={"edgemask": header, "sha256": _digest(header, held)})
     part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -48,29 +48,29 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file")
+    blob = path.read_bytes()  # once: safe_open opens a path twice, and a writer may replace the file in between
     try:
-        with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get("edgemask")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors = load(blob)
     except SafetensorError as error:
         raise CheckpointError(f"{path} is damaged or not a safetensors file: {error}") from error
-    if text is None:
+    metadata = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")]).get("__metadata__") or {}
+    if "edgemask" not in metadata:
         raise CheckpointError(f"{path} was not written by edgemask: it has no edgemask header")
     try:
-        header = json.loads(text)
-        found = (header["format"], header["kind"])
-        meta, expected = header["meta"], header["sha256"]
+        header = json.loads(metadata["edgemask"])
+        found, meta = (header["format"], header["kind"]), header["meta"]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} has a damaged edgemask header: {error!r}") from error
     if found != (FORMAT, kind):
         raise CheckpointError(f"{path} holds a {found[1]} of format {found[0]}, expected a {kind} of format {FORMAT}")
-    if (actual := _digest(tensors)) != expected:
-        raise CheckpointError(f"{path} is damaged: its tensors hash to {actual}, expected {expected}")
+    expected = metadata.get("sha256")
+    if (actual := _digest(metadata["edgemask"], tensors)) != expected:
+        raise CheckpointError(f"{path} is damaged: its content hashes to {actual}, expected {expected}")
     return tensors, meta
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _digest(header: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(header.encode())
     for name in sorted(tensors):
         t = tensors[name]
         digest.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())

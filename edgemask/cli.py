@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -48,7 +49,7 @@ def main() -> None:
     try:
         app()
     except (ValueError, DataError, OSError) as error:
-        err.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
 
 
@@ -67,7 +68,7 @@ def data_list(data_root: DataRoot = None) -> None:
     from edgemask.data import BENCHMARKS, Store
 
     store = Store(data_root, offline=True)
-    table = Table(title=f"benchmarks (data root {store.root})", title_justify="left")
+    table = Table(title=f"benchmarks (data root {escape(str(store.root))})", title_justify="left")
     for column in ("name", "what", "domains here", "missing files"):
         table.add_column(column, overflow="fold")
     for benchmark in BENCHMARKS.values():
@@ -106,6 +107,8 @@ def data_info(name: str, data_root: DataRoot = None) -> None:
         )
     for option, default in bench.options.items():
         card.add_row("option", f"{option} = {default!r}")
+    for file in _files([name]):
+        card.add_row("file", f"{file.path} ({'here' if store.has(file) else 'missing'})")
     out.print(card, markup=False, highlight=False)
 
 
@@ -127,7 +130,7 @@ def data_verify(
             try:
                 store.get(file)
             except RuntimeError as error:
-                out.print(f"         {error}", highlight=False, soft_wrap=True)
+                out.print(f"         {escape(str(error))}", highlight=False, soft_wrap=True)
     if altered:
         raise typer.Exit(1)
 
@@ -146,10 +149,11 @@ def data_fetch(
         try:
             there = store.has(file)
             path = store.get(file)
-            out.print(f"[green]{'present' if there else 'fetched'}[/] {path}", highlight=False, soft_wrap=True)
+            state = "present" if there else "fetched"
+            out.print(f"[green]{state}[/] {escape(str(path))}", highlight=False, soft_wrap=True)
         except DataError as error:
             failed += 1
-            err.print(f"[bold red]failed[/]  {error}", highlight=False, soft_wrap=True)
+            err.print(f"[bold red]failed[/]  {escape(str(error))}", highlight=False, soft_wrap=True)
     if failed:
         raise typer.Exit(1)
 
@@ -209,14 +213,15 @@ def bench(
     source, options = find(benchmark), _pairs(option)
     protocols = [source.protocol(name) for name in protocol] if protocol else source.protocols
     store, where = Store(data_root, offline=offline or None), resolve_device(device)
+    own = {name: entry(name).recipe for name in method}
+    settled = {name: (stock(recipe) if recipe else r).with_(**_pairs(settings)) for name, r in own.items()}
     groups: dict[str, list[dict[str, Any]]] = {}
     for p in protocols:
         domains = load_domains(source, p, store, options)
         for name in method:
-            settled = (stock(recipe) if recipe else entry(name).recipe).with_(**_pairs(settings))
             label = name + (f" ({recipe})" if recipe else "") + "".join(f" {s}" for s in settings)
             for seed in range(seeds):
-                run = Run(benchmark, {**source.options, **options}, p, name, settled, seed)
+                run = Run(benchmark, {**source.options, **options}, p, name, settled[name], seed)
                 path = run.path(results, domains)
                 if path.exists():
                     record = read_record(path)
@@ -227,7 +232,7 @@ def bench(
                 groups.setdefault(label, []).append(record)
     out.print(table(f"{benchmark}: {source.card.title}", groups))
     out.print(footer([r for records in groups.values() for r in records]), highlight=False)
-    out.print(f"records: {results / benchmark}", highlight=False, soft_wrap=True)
+    out.print(f"records: {results / benchmark}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -278,7 +283,7 @@ def fit(
     choice = estimator.choice_
     scores = "".join(f"\n  α = {a:g}: {100 * v:.2f}" for a, v in choice.scores.items())
     out.print(f"selection rule {choice.rule}: epoch {choice.epoch}, propagation α = {choice.alpha:g}{scores}")
-    out.print(f"model: {model}", highlight=False, soft_wrap=True)
+    out.print(f"model: {model}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -358,9 +363,12 @@ def _pairs(settings: Sequence[str]) -> dict[str, Any]:
         name, equals, text = setting.partition("=")
         if not equals or not name:
             raise ValueError(f"expected NAME=VALUE, got {setting!r}")
-        pairs[name] = tuple(_value(part) for part in text.split(",") if part) if "," in text else _value(text)
-        if name in ("alpha", "mask_inputs") and not isinstance(pairs[name], tuple):
-            pairs[name] = (pairs[name],)
+        value = _value(text)
+        if isinstance(value, str) and "," in value:
+            value = [_value(part) for part in value.split(",") if part]
+        if name in ("alpha", "mask_inputs") and not isinstance(value, list):
+            value = [value]
+        pairs[name] = tuple(value) if isinstance(value, list) else value
     return pairs
 
 

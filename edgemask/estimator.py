@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from edgemask.enrich import Cache
 from edgemask.game import Game
 from edgemask.graph import Array, Graph, GraphError
 from edgemask.inference import EdgeMask
-from edgemask.metrics import score
+from edgemask.metrics import parse, score
 from edgemask.recipe import recipe as stock_recipe
 from edgemask.training import Choice, Fit, Trainer
 
@@ -67,15 +68,15 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         With a checkpoint path, a fit that was stopped continues where it was.
         """
-        if isinstance(sources, Graph):
-            sources = [sources]
+        sources, validation = ([g] if isinstance(g, Graph) else g for g in (sources, validation))
+        parse(self.metric)
         fit = Fit(
             Game,
             stock_recipe(self.recipe, **self.settings),
             sources,
             validation,
             metric=self.metric,
-            seed=self.seed,
+            seed=self._seed(),
             device=resolve_device(self.device),
             cache=cache,
             checkpoint_path=checkpoint_path,
@@ -112,7 +113,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         choice = self.choice_
         meta = {
             "version": __version__,
-            "params": self.get_params(),
+            "params": self.get_params() | {"seed": self._seed()},
             "recipe": self.method_.recipe.to_json(),
             "num_features": self.method_.num_features,
             "classes": self.classes_.tolist(),
@@ -143,9 +144,15 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model.choice_ = Choice(**meta["choice"] | {"scores": scores})
             model.history_, model.sources_ = meta["history"], meta["sources"]
             model.classes_ = np.array(meta["classes"])
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise checkpoint.CheckpointError(f"{path} does not hold a usable model: {error}") from error
         return model
+
+    def _seed(self) -> int:
+        try:
+            return index(self.seed)
+        except TypeError as error:
+            raise ValueError(f"seed must be an integer, got {self.seed!r}") from error
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "method_"):

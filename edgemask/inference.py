@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from edgemask.enrich import Cache, Origin, enrich
+from edgemask.enrich.cache import feature_hash
 from edgemask.game import Game
 from edgemask.graph import Array, Graph
 from edgemask.methods.base import Method
@@ -35,13 +36,13 @@ def reading_edges(recipe: Recipe, domain: Domain, seed: int, cache: Cache | None
 
 
 def enriched_edges(recipe: Recipe, domain: Domain, seed: int, cache: Cache | None = None) -> Edges:
-    """A seeded sample of a graph's enrichment under a recipe."""
+    """A seeded sample of a graph's enrichment under a recipe, the same whatever the graph's labels and masks."""
     device = domain.edges.src.device
     enriched = enrich(
         domain.graph, k=recipe.k, clusters=recipe.clusters, affinity=recipe.affinity, seed=0, cache=cache, device=device
     )
     drawn = enriched.sampler(device).sample(
-        torch_stream(seed, "inference", domain.graph.hash, device=device),
+        torch_stream(seed, "inference", feature_hash(domain.graph.x), device=device),
         knn_ratio=recipe.knn_ratio,
         spectral_ratio=recipe.spectral_ratio,
         knn_budget=recipe.knn_budget,

@@ -152,6 +152,7 @@ RECIPES: dict[str, Recipe] = {
         knn_ratio=1.0,
         spectral_ratio=0.1,
         average=0.05,
+        average_from=0.0,  # an early epoch that selection may choose is averaged too
         alpha=(0.0, 0.5, 0.8, 0.9, 0.95),
         select="auto",
     ),

@@ -42,7 +42,7 @@ def run_demo(console: Console, picture: Path, seed: int = 0, nodes: int = 1500) 
     console.print(table(f"the unseen domain {TARGET}", groups))
     console.print(footer([r for records in groups.values() for r in records]), highlight=False)
     draw(groups, picture)
-    console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
+    console.print(f"picture: {picture}", markup=False, highlight=False, soft_wrap=True)
     return groups
 
 

@@ -21,7 +21,7 @@ import torch_geometric
 
 from edgemask import inference
 from edgemask._version import __version__
-from edgemask.data import Benchmark, Store
+from edgemask.data import Benchmark, DataError, Store
 from edgemask.enrich import Cache
 from edgemask.graph import Graph
 from edgemask.methods.registry import entry
@@ -84,6 +84,8 @@ def execute(
 ) -> Record:
     """Train, choose, predict, and only then open the exam; returns the record."""
     present = tuple(n for n in run.protocol.targets if n in domains)
+    if not present:
+        raise DataError(f"protocol {run.protocol.name!r}: no target's data is here ({', '.join(run.protocol.targets)})")
     protocol = Protocol(**asdict(run.protocol) | {"targets": present})
     training, exam = protocol.open(domains)
     if device.type == "cuda":
@@ -159,7 +161,7 @@ def write_record(record: Record, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
     try:
-        with part.open("w") as sink:
+        with part.open("w", encoding="utf-8") as sink:
             json.dump(record, sink, ensure_ascii=False)
             sink.write("\n")
             sink.flush()
@@ -172,11 +174,11 @@ def write_record(record: Record, path: Path) -> None:
 def read_record(path: Path) -> Record:
     """A record from disk; one that is damaged or in the wrong place is a `ValueError` naming it."""
     try:
-        record: Record = json.loads(path.read_text())
+        record: Record = json.loads(path.read_text(encoding="utf-8"))
         key = record["key"]
         record["metrics"], record["select"]["rule"]
     except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a result record: {error!r}") from error
-    if not path.stem.endswith(str(key)):
+    if not path.stem.endswith(f"-{key}"):
         raise ValueError(f"{path} holds the record of another run ({key})")
     return record

@@ -40,10 +40,10 @@ def table(title: str, groups: dict[str, list[Record]]) -> Table:
     by_group = {name: cells(records) for name, records in groups.items()}
     columns = list(dict.fromkeys(c for row in by_group.values() for c in row))
     out = Table(title=title, title_justify="left", title_style="bold")
-    out.add_column("method")
+    out.add_column("method", overflow="fold")  # folded, never cut: two columns may differ in their ends alone
     for column in columns:
-        out.add_column(column, justify="right")
-    out.add_column("average", justify="right", style="bold")
+        out.add_column(column, justify="right", overflow="fold")
+    out.add_column("average", justify="right", style="bold", overflow="fold")
     for name, row in by_group.items():
         shown = [mean_std(row[c]) if c in row else ABSENT for c in columns]
         headline = [np.mean(v) for c, v in row.items() if not c.endswith(" min")]

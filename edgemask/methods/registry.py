@@ -29,7 +29,7 @@ _PLAIN = Recipe(mask=False, k=0, clusters=0)
 _ENRICHED = Recipe(
     mask=False,
     epochs=400,
-    **{f: getattr(_STAR, f) for f in ("knn_ratio", "spectral_ratio", "average", "alpha", "select")},
+    **{f: getattr(_STAR, f) for f in ("knn_ratio", "spectral_ratio", "average", "average_from", "alpha", "select")},
 )
 
 

@@ -48,8 +48,8 @@ def csr_tensor(indptr: Any, indices: Any, data: Any, shape: tuple[int, int], dev
     crow, col, values = (
         p if isinstance(p, Tensor) else torch.tensor(p, device=device) for p in (indptr, indices, data)
     )
-    with warnings.catch_warnings():  # torch says once per process that CSR is in beta
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+    with warnings.catch_warnings():  # torch says once per process that CSR is in beta, and of every choice of checks
+        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support is in beta|invariant checks are)")
         return torch.sparse_csr_tensor(crow, col, values, size=shape, check_invariants=False)
 
 

@@ -1,0 +1,248 @@
+"""One run and its record: complete, keyed by all that decides it, written once; and the exam stays sealed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from edgemask.bench.run import Run, curves, execute, load_domains, read_record, write_record
+from edgemask.data import BENCHMARKS, Benchmark, DataError, File, Store
+from edgemask.data.synthetic import demo_family
+from edgemask.graph import Graph
+from edgemask.methods import registry
+from edgemask.methods.erm import ERM
+from edgemask.protocol import Protocol
+from edgemask.recipe import Recipe
+
+CPU = torch.device("cpu")
+FAMILY = demo_family(80)
+DOMAINS = FAMILY | {"delta": demo_family(80, seed=1)["gamma"].with_(name="delta")}
+TINY = Recipe(
+    hidden=8, backbone="gcn", epochs=3, mask_projection=4, mask_hidden=4, k=3, clusters=5,
+    bound="budget", alpha=(0.0, 0.5), select="auto", eval_every=1,
+)  # fmt: skip
+PROTOCOL = Protocol("alpha→gamma,delta", ("alpha",), ("gamma", "delta"), ("micro_f1", "macro_f1"), validation=("beta",))
+RUN = Run("toy", {"nodes": 80}, PROTOCOL, "edgemask-dg-star", TINY, 0)
+
+
+@pytest.fixture(scope="module")
+def record():
+    return execute(RUN, DOMAINS, device=CPU)
+
+
+def shuffled(graph: Graph) -> Graph:
+    return graph.with_(y=np.random.default_rng(0).permutation(graph.y))
+
+
+# ---- the record ------------------------------------------------------------------------------------------
+
+
+def test_a_record_says_how_the_run_came_about(record):
+    assert record["key"] == RUN.key(DOMAINS)
+    assert (record["benchmark"], record["options"], record["method"], record["seed"]) == (
+        "toy", {"nodes": 80}, "edgemask-dg-star", 0,
+    )  # fmt: skip
+    assert record["protocol"]["sources"] == ("alpha",)
+    assert Recipe.from_json(record["recipe"]) == TINY
+    assert record["data"] == {name: DOMAINS[name].hash for name in ("alpha", "beta", "gamma", "delta")}
+    assert record["machine"]["torch"] == torch.__version__
+    assert record["machine"].keys() >= {"device", "python", "numpy", "scipy", "torch_geometric", "edgemask"}
+
+
+def test_a_record_holds_every_metric_of_every_target(record):
+    assert list(record["metrics"]) == ["gamma", "delta"]
+    assert all(list(m) == ["micro_f1", "macro_f1"] for m in record["metrics"].values())
+    assert all(0 <= v <= 1 for m in record["metrics"].values() for v in m.values())
+    assert record["missing"] == []
+
+
+def test_a_record_names_the_selection_rule_and_its_evidence(record):
+    select = record["select"]
+    assert select["rule"] == "validation"
+    assert set(select["scores"]) == {"0", "0.5"}
+    assert select["alpha"] in (0.0, 0.5)
+    assert 1 <= select["epoch"] <= 3
+
+
+def test_a_record_holds_costs_and_curves(record):
+    assert record["seconds"]["train"] > 0
+    assert record["seconds"]["predict"] > 0
+    assert record["peak_memory_mib"] > 10
+    assert record["curves"]["epoch"] == [1, 2, 3]
+    assert {"loss alpha", "mask original alpha", "select 0.5"} <= record["curves"].keys()
+
+
+def test_curves_have_a_value_per_epoch_with_gaps_where_nothing_was_recorded():
+    assert curves([{"loss": 0.123456789}, {"loss": 2.0, "select": 1.0}]) == {
+        "loss": [0.12346, 2.0],
+        "select": [None, 1.0],
+    }
+
+
+def test_a_record_survives_its_file(record, tmp_path: Path):
+    path = RUN.path(tmp_path, DOMAINS)
+    write_record(record, path)
+    assert path.parent == tmp_path / "toy" / "edgemask-dg-star"
+    assert read_record(path) == json.loads(json.dumps(record))
+
+
+# ---- the key ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"recipe": TINY.with_(lr=0.5)},
+        {"method": "edgemask-dg"},
+        {"options": {"nodes": 81}},
+        {"protocol": replace(PROTOCOL, validation=())},
+        {"benchmark": "other"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_all_that_decides_a_run_changes_its_key(change):
+    assert replace(RUN, **change).key(DOMAINS) != RUN.key(DOMAINS)
+
+
+def test_the_data_change_the_key_and_other_domains_do_not():
+    assert RUN.key(DOMAINS | {"alpha": shuffled(DOMAINS["alpha"])}) != RUN.key(DOMAINS)
+    assert RUN.key({k: v for k, v in DOMAINS.items() if k != "delta"}) != RUN.key(DOMAINS)
+    assert RUN.key(DOMAINS | {"epsilon": DOMAINS["alpha"]}) == RUN.key(DOMAINS)
+
+
+# ---- files -----------------------------------------------------------------------------------------------
+
+
+def test_a_record_is_never_written_again(record, tmp_path: Path):
+    path = RUN.path(tmp_path, DOMAINS)
+    write_record(record, path)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError, match=re.escape(str(path))):
+        write_record(record | {"seed": 5}, path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_write_that_dies_leaves_nothing(record, tmp_path: Path, monkeypatch, call):
+    def die(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, call, die)
+    with pytest.raises(OSError, match="disk full"):
+        write_record(record, tmp_path / "folder" / "record.json")
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"key": "k", "metrics": {}}', b"\xff\xfe"])
+def test_a_damaged_record_is_refused(tmp_path: Path, content):
+    path = tmp_path / "p-seed0-k.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{re.escape(str(path))} is not a result record"):
+        read_record(path)
+
+
+def test_a_truncated_record_is_refused(record, tmp_path: Path):
+    path = RUN.path(tmp_path, DOMAINS)
+    write_record(record, path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match="is not a result record"):
+        read_record(path)
+
+
+@pytest.mark.parametrize("key", ["0123456789abcdef", "", "9"])
+def test_a_record_in_another_runs_place_is_refused(record, tmp_path: Path, key):
+    path = tmp_path / "p-seed0-fedcba9876543219.json"
+    path.write_text(json.dumps(record | {"key": key}))
+    with pytest.raises(ValueError, match="holds the record of another run"):
+        read_record(path)
+
+
+# ---- data that is not there ------------------------------------------------------------------------------
+
+
+def toy(root: Path, absent: str) -> tuple[Benchmark, Store]:
+    """A benchmark of one file per domain, and an offline store that holds all of them but one."""
+
+    def files(name: str) -> tuple[File, ...]:
+        return (File(f"{name}.bin", f"https://example.org/{name}", "sha256:" + "0" * 64),)
+
+    def read(store: Store, domains) -> dict[str, Graph]:
+        for name in domains:
+            if not store.has(files(name)[0]):
+                store.get(files(name)[0])
+        return {name: DOMAINS[name] for name in domains}
+
+    for name in DOMAINS:
+        if name != absent:
+            (root / f"{name}.bin").touch()
+    benchmark = Benchmark("toy", BENCHMARKS["synthetic"].card, tuple(DOMAINS), (PROTOCOL,), files, read)
+    return benchmark, Store(root, offline=True)
+
+
+def test_a_target_that_is_not_in_the_store_is_missing_and_the_rest_is_scored(tmp_path: Path):
+    benchmark, store = toy(tmp_path, absent="gamma")
+    domains = load_domains(benchmark, PROTOCOL, store, {})
+    record = execute(
+        replace(RUN, method="erm-mlp", recipe=TINY.with_(mask=False, k=0, clusters=0)), domains, device=CPU
+    )
+    assert record["missing"] == ["gamma"]
+    assert list(record["metrics"]) == ["delta"]
+    assert list(record["data"]) == ["alpha", "beta", "delta"]
+    assert record["protocol"]["targets"] == ("gamma", "delta")
+
+
+@pytest.mark.parametrize("absent", ["alpha", "beta"])
+def test_a_source_or_validation_domain_that_is_not_in_the_store_is_an_error(tmp_path: Path, absent):
+    benchmark, store = toy(tmp_path, absent=absent)
+    with pytest.raises(DataError, match=f"{absent}.bin is missing"):
+        load_domains(benchmark, PROTOCOL, store, {})
+
+
+def test_a_run_without_any_target_is_an_error():
+    with pytest.raises(DataError, match="protocol 'alpha→gamma,delta': no target's data is here \\(gamma, delta\\)"):
+        execute(RUN, {name: DOMAINS[name] for name in ("alpha", "beta")}, device=CPU)
+
+
+# ---- the sealed exam -------------------------------------------------------------------------------------
+
+
+def test_a_method_never_meets_a_targets_labels(monkeypatch):
+    met: dict[str, list[bool]] = {}
+
+    class Spy(ERM):
+        def update(self, sources, epoch):
+            for source in sources:
+                met.setdefault(source.domain.name, []).append(source.domain.y is not None)
+            return super().update(sources, epoch)
+
+        def logits(self, domain, edges, s=None):
+            held = domain.y is not None or domain.graph.y is not None or len(domain.labelled) > 0
+            met.setdefault(domain.name, []).append(held)
+            return super().logits(domain, edges, s)
+
+    monkeypatch.setitem(registry.METHODS, "spy", registry.Entry(Spy, TINY, "spy", "none"))
+    execute(replace(RUN, method="spy"), DOMAINS, device=CPU)
+    assert {name: set(seen) for name, seen in met.items()} == {
+        "alpha": {True}, "beta": {True}, "gamma": {False}, "delta": {False},
+    }  # fmt: skip
+
+
+def test_other_answers_change_the_marks_and_nothing_else(record):
+    other = execute(RUN, DOMAINS | {t: shuffled(DOMAINS[t]) for t in PROTOCOL.targets}, device=CPU)
+    assert other["metrics"] != record["metrics"]
+    for part in ("select", "curves", "recipe"):
+        assert other[part] == record[part]
+
+
+def test_the_first_metric_is_what_selection_looks_at(record):
+    swapped = replace(PROTOCOL, metrics=("macro_f1", "micro_f1"))
+    other = execute(replace(RUN, protocol=swapped), DOMAINS, device=CPU)
+    assert other["select"]["scores"] != record["select"]["scores"]

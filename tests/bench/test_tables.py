@@ -1,0 +1,96 @@
+"""Tables from records: what is averaged over what, and what stands beside the numbers."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from edgemask.bench.tables import ABSENT, cells, footer, mean_std, table
+
+
+def record(scores, *, name="a→b", seed=0, rule="last", targets=None, missing=(), metrics=("micro_f1",)):
+    """What the tables read of a record; `scores` is target → value of every metric."""
+    return {
+        "protocol": {"name": name, "targets": list(targets or scores), "metrics": list(metrics)},
+        "metrics": {t: dict.fromkeys(metrics, v) for t, v in scores.items()},
+        "seed": seed,
+        "select": {"rule": rule},
+        "missing": list(missing),
+    }
+
+
+def shown(groups, width=200) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(table("title", groups))
+    return console.file.getvalue()
+
+
+def row(text: str, name: str) -> list[str]:
+    line = next(line for line in text.splitlines() if name in line)
+    return [cell.strip() for cell in line.strip("│").split("│")]
+
+
+def test_mean_and_sample_deviation_over_seeds():
+    assert mean_std([50.0, 52.0, 54.0]) == "52.0 ± 2.0"
+    assert mean_std([50.0]) == "50.0"
+
+
+def test_one_target_is_one_column_in_percent():
+    records = [record({"b": 0.5}, seed=0), record({"b": 0.75}, seed=1)]
+    assert cells(records) == {"a→b micro_f1": [50.0, 75.0]}
+
+
+def test_several_targets_are_an_average_and_a_minimum():
+    assert cells([record({"b": 0.5, "c": 0.25, "d": 0.75})]) == {
+        "a→b micro_f1 avg": [50.0],
+        "a→b micro_f1 min": [25.0],
+    }
+
+
+def test_a_missing_target_is_left_out_of_the_average():
+    partly = record({"b": 0.5, "c": 0.25}, targets=["b", "c", "d"], missing=["d"])
+    assert cells([partly]) == {"a→b micro_f1 avg": [37.5], "a→b micro_f1 min": [25.0]}
+
+
+def test_every_metric_has_its_column():
+    assert list(cells([record({"b": 0.5}, metrics=("micro_f1", "macro_f1"))])) == ["a→b micro_f1", "a→b macro_f1"]
+
+
+def test_a_row_holds_mean_deviation_and_the_average_over_protocols():
+    records = [record({"b": v}, name=n, seed=s) for n, v, s in (("p", 0.5, 0), ("p", 0.6, 1), ("q", 0.9, 0))]
+    assert row(shown({"gcn": records}), "gcn") == ["gcn", "55.0 ± 7.1", "90.0", "72.5"]
+
+
+def test_the_minimum_does_not_enter_the_average():
+    assert row(shown({"gcn": [record({"b": 0.5, "c": 0.7})]}), "gcn") == ["gcn", "60.0", "50.0", "60.0"]
+
+
+def test_a_method_without_a_protocols_records_says_so():
+    groups = {
+        "gcn": [record({"b": 0.5}, name="p"), record({"b": 0.5}, name="q")],
+        "mlp": [record({"b": 0.4}, name="p")],
+    }
+    assert row(shown(groups), "mlp") == ["mlp", "40.0", ABSENT, "40.0"]
+
+
+def test_nothing_is_cut_off_in_a_narrow_terminal():
+    records = [record({"b": 0.5}, name=f"alpha+beta→gamma{i}", metrics=("micro_f1", "macro_f1")) for i in range(3)]
+    text = shown({"edgemask-dg-star epochs=3": records}, width=80)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_footer_names_rules_seeds_and_missing_data():
+    records = [
+        record({"b": 0.5}, seed=s, rule=r, missing=m) for s, r, m in ((0, "validation", ()), (1, "last", ("d",)))
+    ]
+    assert footer(records) == (
+        "percent, mean ± standard deviation over 2 seeds; selection rule: last, validation\ndata not available: d"
+    )
+
+
+@pytest.mark.parametrize(("seeds", "words"), [([0], "1 seed;"), ([0, 0, 1, 2], "3 seeds;")])
+def test_the_footer_counts_distinct_seeds(seeds, words):
+    assert words in footer([record({"b": 0.5}, seed=s) for s in seeds])

@@ -1,0 +1,49 @@
+"""Every method of the registry is built, trained and asked through the one interface."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgemask import inference
+from edgemask.data.synthetic import demo_family
+from edgemask.methods.registry import METHODS, entry
+from edgemask.training import Fit
+
+A, B, C = demo_family(80).values()
+
+
+def tiny(name: str):
+    """A method's own recipe, small: what it leaves out (k = 0, clusters = 0) stays out."""
+    r = entry(name).recipe
+    return r.with_(
+        epochs=2, hidden=4, heads=2, mask_projection=4, mask_hidden=4, k=min(r.k, 3), clusters=min(r.clusters, 5)
+    )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_trains_and_predicts_an_unseen_graph(name):
+    trainer, choice = Fit(entry(name).make, tiny(name), [A, B]).run()
+    p = inference.probabilities(trainer.method, C.without_labels(), choice.alpha)
+    assert trainer.epoch == 2
+    assert {"loss alpha", "loss beta"} <= trainer.history[-1].keys()
+    assert p.shape == (80, 5)
+    np.testing.assert_allclose(p.sum(1), 1, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_says_what_it_is(name):
+    assert entry(name).summary
+    assert entry(name).citation
+
+
+def test_a_name_says_which_edges_are_trained_on():
+    for name in METHODS:
+        recipe = entry(name).recipe
+        assert recipe.enriched == (name.endswith("-enriched") or "star" in name), name
+    assert entry("edgemask-dg-star-knn").recipe.clusters == 0
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"no method 'erm' \(methods: erm-mlp, .*edgemask-dg-star\)"):
+        entry("erm")

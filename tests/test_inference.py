@@ -1,0 +1,150 @@
+"""Inference: the graph read on, the mask read under, how far the logits are propagated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from edgemask.data.synthetic import demo_family
+from edgemask.enrich import Cache
+from edgemask.game import Game
+from edgemask.graph import Graph
+from edgemask.inference import edge_mask, enriched_edges, probabilities, raw_logits, reading_edges, to_probabilities
+from edgemask.methods.erm import ERM
+from edgemask.nn.propagate import propagate
+from edgemask.nn.tensors import Domain
+from edgemask.recipe import Recipe
+from edgemask.training import Fit
+
+TINY = Recipe(
+    backbone="gcn", hidden=8, mask_projection=8, mask_hidden=8, epochs=5, lr=0.02, mask_lr=0.1,
+    k=3, clusters=5, knn_ratio=0.5, bound="budget", rho=0.6,
+)  # fmt: skip
+A, _, C = demo_family(80).values()
+TARGET = Domain.of(C.without_labels())
+
+
+def trained(**changes) -> Game:
+    return Fit(Game, TINY.with_(**changes), [A]).run()[0].method
+
+
+# ---- which graph -----------------------------------------------------------------------------------------
+
+
+def test_a_target_is_read_on_its_own_edges_by_default():
+    assert reading_edges(TINY, TARGET, 0) is TARGET.edges
+    assert reading_edges(TINY.with_(test_graph="enriched", k=0, clusters=0), TARGET, 0) is TARGET.edges
+
+
+def test_an_enriched_reading_adds_to_the_targets_edges():
+    edges = reading_edges(TINY.with_(test_graph="enriched"), TARGET, 0)
+    pairs = {(int(u), int(v)) for u, v in zip(edges.src, edges.dst, strict=True)}
+    assert pairs > {(int(u), int(v)) for u, v in C.edges.T}
+
+
+def test_an_enriched_reading_is_a_draw_of_its_seed_alone():
+    one, again, other = (enriched_edges(TINY, TARGET, seed).src.tolist() for seed in (0, 0, 1))
+    assert one == again != other
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        C,
+        C.with_(y=np.roll(C.y, 1)),
+        C.with_(masks={"eval": np.arange(80) < 9}),
+        C.with_(name="other"),
+        Graph("bare", C.x, C.edges),
+    ],
+    ids=["labels", "other labels", "mask", "name", "no classes"],
+)
+def test_labels_masks_and_names_do_not_change_an_enriched_reading(same):
+    assert torch.equal(enriched_edges(TINY, Domain.of(same), 0).src, enriched_edges(TINY, TARGET, 0).src)
+
+
+def test_a_cache_changes_nothing(tmp_path: Path):
+    cache = Cache(tmp_path)
+    for _ in range(2):  # computed, then read back
+        assert torch.equal(enriched_edges(TINY, TARGET, 0, cache).src, enriched_edges(TINY, TARGET, 0).src)
+    assert list(tmp_path.iterdir())
+
+
+# ---- which mask ------------------------------------------------------------------------------------------
+
+
+def test_a_mask_of_ones_is_no_mask():
+    method = trained(test_mask="ones")
+    ones = torch.ones(TARGET.edges.num_real)
+    torch.testing.assert_close(
+        raw_logits(method, TARGET, TARGET.edges), method.logits(TARGET, TARGET.edges, ones), rtol=0, atol=1e-6
+    )
+
+
+def test_a_mask_of_zeros_is_the_graph_without_edges_where_the_mask_gates_messages():
+    method = trained(test_mask="zeros", backbone="gat", gate="softmax", heads=2)
+    bare = Domain.of(Graph("bare", C.x, np.empty((2, 0), dtype=int)))
+    torch.testing.assert_close(raw_logits(method, TARGET, TARGET.edges), method.logits(bare, bare.edges))
+
+
+def test_the_masknets_mask_is_used_where_the_recipe_asks():
+    method = trained(test_mask="masknet")
+    s = method.mask_of(TARGET, TARGET.edges)
+    logits = raw_logits(method, TARGET, TARGET.edges)
+    assert torch.equal(logits, method.logits(TARGET, TARGET.edges, s))
+    assert not torch.allclose(logits, method.logits(TARGET, TARGET.edges))
+
+
+# ---- how far ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("test_graph", ["original", "enriched"])
+def test_logits_are_propagated_over_the_original_edges(test_graph):
+    method = trained(test_graph=test_graph)
+    logits = raw_logits(method, TARGET, reading_edges(method.recipe, TARGET, 0))
+    spread = propagate(TARGET.edges, logits, 0.9, method.recipe.steps)
+    assert np.array_equal(probabilities(method, TARGET.graph, 0.9), to_probabilities(spread))
+    assert np.array_equal(probabilities(method, TARGET.graph, 0.0), to_probabilities(logits))
+
+
+def test_inference_has_no_randomness_and_leaves_the_random_state_alone():
+    method = trained(test_graph="enriched", test_mask="masknet", mask_kind="gumbel")
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = probabilities(method, TARGET.graph, 0.5)
+    assert np.array_equal(first, probabilities(method, TARGET.graph, 0.5))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_extreme_logits_are_still_distributions():
+    p = to_probabilities(torch.tensor([[1e4, -1e4, 0.0], [-3e38, -3e38, -3e38]]))
+    np.testing.assert_allclose(p, [[1, 0, 0], [1 / 3] * 3])
+
+
+# ---- the mask of every edge ------------------------------------------------------------------------------
+
+
+def test_without_enrichment_the_mask_has_a_value_for_each_edge_in_the_graphs_order():
+    mask = edge_mask(trained(k=0, clusters=0), C)
+    assert np.array_equal(mask.edges, C.edges)
+    assert set(mask.origin) == {"original"}
+    assert mask.s.shape == (C.num_edges,)
+
+
+@pytest.mark.parametrize("graph", [A, C], ids=["source", "target"])
+@pytest.mark.parametrize("rho", [0.3, 0.9])
+def test_under_a_budget_the_mean_mask_is_rho_on_any_graph(graph, rho):
+    assert edge_mask(trained(rho=rho), graph).s.mean() == pytest.approx(rho, abs=1e-5)
+
+
+def test_a_graph_without_edges_has_an_empty_mask():
+    bare = Graph("bare", C.x, np.empty((2, 0), dtype=int))
+    assert edge_mask(trained(k=0, clusters=0), bare).s.shape == (0,)
+
+
+def test_a_method_without_an_adversary_has_no_mask():
+    method = Fit(ERM, TINY, [A]).run()[0].method
+    with pytest.raises(ValueError, match="without a MaskNet"):
+        edge_mask(method, C)
