@@ -353,6 +353,36 @@ def explain(
     out.print(table)
 
 
+@app.command()
+def theory(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    graph: Annotated[Path, typer.Argument(help="A labelled graph with the same features.")],
+    steps: Annotated[int, typer.Option(min=1, help="Steps of every gradient ascent.")] = 50,
+    seed: Seed = 0,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The whole report as JSON.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Check the paper's theory on a trained pair: KKT residuals, surrogate mask, duality bound, gradients."""
+    from edgemask.data import read_graph
+    from edgemask.estimator import EdgeMaskClassifier
+
+    report = EdgeMaskClassifier.load(model, device=device).theory(read_graph(graph), steps=steps, seed=seed)
+    for title, rows in report.tables().items():
+        table = Table(title=title, title_justify="left")
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        for column in columns:
+            table.add_column(column, justify="left" if isinstance(rows[0].get(column), str) else "right", overflow="fold")
+        for row in rows:
+            table.add_row(*(_shown(row.get(column)) for column in columns))
+        out.print(table)
+    if output:
+        output.write_text(json.dumps(report.to_json(), indent=1) + "\n")
+
+
+def _shown(value: Any) -> str:
+    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 # ---- shared ---------------------------------------------------------------------------------------------------
 
 

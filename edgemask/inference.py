@@ -72,12 +72,17 @@ def to_probabilities(logits: Tensor) -> Array:
     return np.asarray(logits.double().softmax(1).cpu().numpy())
 
 
+def mask_edges(method: Method, domain: Domain, seed: int, cache: Cache | None = None) -> Edges:
+    """The edges a mask is shown on: the graph's own, and a seeded sample of its enrichment where the recipe enriches."""
+    return enriched_edges(method.recipe, domain, seed, cache) if method.recipe.enriched else domain.edges
+
+
 def edge_mask(method: Method, graph: Graph, *, seed: int = 0, cache: Cache | None = None) -> EdgeMask:
     """The trained MaskNet's mask of every edge of the (enriched, where the recipe enriches) graph."""
     if not isinstance(method, Game) or not method.recipe.mask:
         raise ValueError("this model was trained without a MaskNet: it has no edge mask")
     domain = Domain.of(graph, method.device)
-    edges = enriched_edges(method.recipe, domain, seed, cache) if method.recipe.enriched else domain.edges
+    edges = mask_edges(method, domain, seed, cache)
     s = method.mask_of(domain, edges)
     pairs = torch.stack([edges.src[edges.real], edges.dst[edges.real]])
     names = np.array([origin.name.lower() for origin in Origin])

@@ -184,6 +184,8 @@ class Fit:
         on_epoch: Callable[[Trainer, str], None] | None = None,
     ):
         check_sources(sources, validation)
+        if checkpoint_every < 1:
+            raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every}")
         self.make, self.recipe, self.metric, self.seed = make, recipe, metric, seed
         self.device, self.cache = torch.device(device), cache
         self.sources, self.validation = tuple(sources), tuple(validation)
@@ -261,8 +263,8 @@ class Fit:
         return {
             "recipe": self.recipe.to_json(),
             "method": getattr(self.make, "__name__", str(self.make)),
-            "sources": [g.hash for g in self.sources],
-            "validation": [g.hash for g in self.validation],
+            "sources": [[g.name, g.hash] for g in self.sources],
+            "validation": [[g.name, g.hash] for g in self.validation],
             "metric": self.metric,
             "seed": self.seed,
         }

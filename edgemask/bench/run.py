@@ -11,13 +11,13 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
 import torch
-import torch_geometric
 
 from edgemask import inference
 from edgemask._version import __version__
@@ -147,7 +147,7 @@ def machine(device: torch.device) -> dict[str, str]:
         "device": f"{device.type}, {name}",
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torch_geometric": torch_geometric.__version__,
+        "torch_geometric": version("torch-geometric"),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "edgemask": __version__,
