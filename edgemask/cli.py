@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -367,20 +368,28 @@ def theory(
     from edgemask.estimator import EdgeMaskClassifier
 
     report = EdgeMaskClassifier.load(model, device=device).theory(read_graph(graph), steps=steps, seed=seed)
+    wide = Console(width=max(out.width, 112))  # a cut number would be worse than a wrapped line
     for title, rows in report.tables().items():
-        table = Table(title=title, title_justify="left")
-        columns = list(dict.fromkeys(name for row in rows for name in row))
-        for column in columns:
-            table.add_column(column, justify="left" if isinstance(rows[0].get(column), str) else "right", overflow="fold")
-        for row in rows:
-            table.add_row(*(_shown(row.get(column)) for column in columns))
-        out.print(table)
+        wide.print(_grid(title, rows))
     if output:
         output.write_text(json.dumps(report.to_json(), indent=1) + "\n")
 
 
+def _grid(title: str, rows: Sequence[dict[str, Any]]) -> Table:
+    """Rows by column name as a table; a single row stands upright."""
+    if len(rows) == 1:
+        rows = [{"quantity": name, "value": value} for name, value in rows[0].items()]
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    for i, column in enumerate(columns):
+        table.add_column(column.replace("_", " "), justify="right" if i else "left", no_wrap=not i)
+    for row in rows:
+        table.add_row(*(_shown(row.get(column)) for column in columns))
+    return table
+
+
 def _shown(value: Any) -> str:
-    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value).replace("_", " ")
 
 
 # ---- shared ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,9 @@ from edgemask.game import Game
 from edgemask.graph import Array, Graph, GraphError
 from edgemask.inference import EdgeMask
 from edgemask.metrics import parse, score
+from edgemask.nn.tensors import Domain
 from edgemask.recipe import recipe as stock_recipe
+from edgemask.theory_report import TheoryReport, report
 from edgemask.training import Choice, Fit, Trainer
 
 
@@ -106,6 +108,13 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The MaskNet's value for every edge of the (enriched) graph, with the edge's origin."""
         self._check(graph)
         return inference.edge_mask(self.method_, graph, seed=self.seed)
+
+    def theory(self, graph: Graph, *, steps: int = 50, seed: int = 0) -> TheoryReport:
+        """The checks of `edgemask.theory` on this model and a labelled graph, on the edges `explain` shows."""
+        self._check(graph)
+        domain = Domain.of(graph, self.method_.device)
+        edges = inference.mask_edges(self.method_, domain, self.seed)
+        return report(self.method_, domain, edges, steps=steps, seed=seed)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model as one safetensors file."""

@@ -261,6 +261,18 @@ def test_fit_predict_evaluate_explain(graphs: list[Path], tmp_path: Path):
         assert f"{part['mask'].mean():.3f}" in text
 
 
+def test_theory_prints_every_check(tmp_path: Path):
+    for graph in (A, B, C):
+        write_graph(graph, tmp_path / f"{graph.name}.npz")
+    call("fit", "alpha.npz", "beta.npz", "--model", "model", *SETS, "--device", "cpu")
+    text = call("theory", "model", "gamma.npz", "--steps", 2, "--output", "theory.json", "--device", "cpu").stdout
+    for title in ("KKT residuals", "agreement of the learned mask", "weak duality", "gradient formulas"):
+        assert title in text
+    report = json.loads((tmp_path / "theory.json").read_text())
+    assert all(row["dual"] >= row["primal"] for row in report["duality"])
+    assert f"{report['masks']['learned']['loss']:.3g}" in text
+
+
 def test_predictions_name_the_users_classes(tmp_path: Path):
     for graph in (A, B, C):
         write_graph(graph.with_(classes=("ant", "bee", "cat", "dog", "eel")), tmp_path / f"{graph.name}.npz")

@@ -14,7 +14,7 @@ import torch
 from scipy.optimize import linprog, minimize
 from torch import Tensor
 
-from edgemask import theory
+from edgemask import theory, theory_report
 from edgemask.game import Game
 from edgemask.graph import Graph
 from edgemask.methods.base import Source, seeded
@@ -100,14 +100,14 @@ def test_a_graph_without_labels_is_refused() -> None:
     trained, _ = game(epochs=0)
     domain = Domain.of(graph(labels=False))
     with pytest.raises(ValueError, match="'small' has no labels"):
-        theory.report(trained, domain, domain.edges)
+        theory_report.report(trained, domain, domain.edges)
 
 
 def test_a_graph_without_edges_is_refused() -> None:
     trained, _ = game(epochs=0)
     domain = Domain.of(graph().with_(edges=np.empty((2, 0), dtype=np.int64)))
     with pytest.raises(ValueError, match=r"'small': .* got 40 labelled nodes and 0 edges"):
-        theory.report(trained, domain, domain.edges)
+        theory_report.report(trained, domain, domain.edges)
 
 
 def test_a_tasknet_that_ignores_edges_is_refused() -> None:
@@ -119,7 +119,7 @@ def test_a_tasknet_that_ignores_edges_is_refused() -> None:
 def test_a_game_without_an_adversary_is_refused() -> None:
     trained, domain = game(epochs=0, mask=False)
     with pytest.raises(ValueError, match="no MaskNet"):
-        theory.report(trained, domain, domain.edges)
+        theory_report.report(trained, domain, domain.edges)
 
 
 # ---- projection, ascent, linear programme ----
@@ -365,7 +365,7 @@ def test_a_straight_through_gradient_is_not_the_slope() -> None:
 @ALL
 def test_report_hangs_together(setting: str) -> None:
     trained, domain = game(**SETTINGS[setting])
-    result = theory.report(trained, domain, domain.edges, steps=20)
+    result = theory_report.report(trained, domain, domain.edges, steps=20)
     learned, ascent, chance = (result.masks[k] for k in ("learned", "ascent, best", "random, 0/1"))
     assert result.rho == pytest.approx(learned.mean)
     assert ascent.loss >= max(learned.loss, result.masks["surrogate, ρ"].loss, result.masks["zeros"].loss)
@@ -382,7 +382,7 @@ def test_report_hangs_together(setting: str) -> None:
 
 def test_report_of_a_masknet_that_sees_more_than_features() -> None:
     trained, domain = game(**SETTINGS["gcn, dual"], mask_inputs=("origin", "structure", "predictions"), epochs=3)
-    result = theory.report(trained, domain, domain.edges, steps=2)
+    result = theory_report.report(trained, domain, domain.edges, steps=2)
     assert result.masks["learned"].mean == pytest.approx(float(trained.mask_of(domain, domain.edges).mean()))
     assert result.gradients.mask_autograd < 1e-4
 
@@ -390,7 +390,7 @@ def test_report_of_a_masknet_that_sees_more_than_features() -> None:
 def test_report_is_deterministic_and_its_seed_deals_the_random_masks() -> None:
     trained, domain = game(**SETTINGS["gcn, dual"])
     first, again, other = (
-        theory.report(trained, domain, domain.edges, seed=seed, steps=3).to_json() for seed in (0, 0, 1)
+        theory_report.report(trained, domain, domain.edges, seed=seed, steps=3).to_json() for seed in (0, 0, 1)
     )
     assert first == again
     assert first["masks"].pop("random") != other["masks"].pop("random")
@@ -400,13 +400,13 @@ def test_report_is_deterministic_and_its_seed_deals_the_random_masks() -> None:
 
 def test_report_is_plain_json() -> None:
     trained, domain = game(**SETTINGS["message, budget"])
-    values = theory.report(trained, domain, domain.edges, steps=2).to_json()
+    values = theory_report.report(trained, domain, domain.edges, steps=2).to_json()
     assert json.loads(json.dumps(values, allow_nan=False)) == values
 
 
 def test_report_under_a_given_budget_and_multipliers() -> None:
     trained, domain = game(**SETTINGS["message, budget"])
-    result = theory.report(trained, domain, domain.edges, rho=0.2, lambdas=[0.5], steps=2)
+    result = theory_report.report(trained, domain, domain.edges, rho=0.2, lambdas=[0.5], steps=2)
     assert result.masks["learned"].kkt is None  # its mean, 0.5, is over this budget
     assert result.masks["ascent, best"].mean <= 0.2
     assert [b.lam for b in result.duality] == [0.5]
@@ -415,4 +415,4 @@ def test_report_under_a_given_budget_and_multipliers() -> None:
 def test_report_refuses_an_impossible_budget() -> None:
     trained, domain = game(epochs=0)
     with pytest.raises(ValueError, match=r"ρ must lie in \(0, 1\], got 1\.5"):
-        theory.report(trained, domain, domain.edges, rho=1.5)
+        theory_report.report(trained, domain, domain.edges, rho=1.5)
