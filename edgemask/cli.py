@@ -202,7 +202,7 @@ def bench(
 
     A run whose record is already there is not run again.
     """
-    from edgemask.bench.run import Run, execute, load_domains, read_record, write_record
+    from edgemask.bench.run import Run, execute, load_domains, missing_files, read_record, write_record
     from edgemask.bench.tables import footer, table
     from edgemask.data import Store
     from edgemask.data import benchmark as find
@@ -216,11 +216,15 @@ def bench(
     store, where = Store(data_root, offline=offline or None), resolve_device(device)
     own = {name: entry(name).recipe for name in method}
     settled = {name: (stock(recipe) if recipe else r).with_(**_pairs(settings)) for name, r in own.items()}
-    groups: dict[str, list[dict[str, Any]]] = {}
+    labels = {n: n + (f" ({recipe})" if recipe else "") + "".join(f" {s}" for s in settings) for n in method}
+    groups: dict[str, list[dict[str, Any]]] = {label: [] for label in labels.values()}
+    absent: dict[str, list[str]] = {}
     for p in protocols:
+        if lacking := missing_files(source, p, store):
+            absent[p.name] = lacking
+            continue
         domains = load_domains(source, p, store, options)
-        for name in method:
-            label = name + (f" ({recipe})" if recipe else "") + "".join(f" {s}" for s in settings)
+        for name, label in labels.items():
             for seed in range(seeds):
                 run = Run(benchmark, {**source.options, **options}, p, name, settled[name], seed)
                 path = run.path(results, domains)
@@ -230,9 +234,16 @@ def bench(
                     with progress(f"{name} {p.name} seed {seed}") as on_epoch:
                         record = execute(run, domains, device=where, cache=default_cache(), on_epoch=on_epoch)
                     write_record(record, path)
-                groups.setdefault(label, []).append(record)
-    out.print(table(f"{benchmark}: {source.card.title}", groups))
-    out.print(footer([r for records in groups.values() for r in records]), highlight=False)
+                groups[label].append(record)
+    _wide().print(table(f"{benchmark}: {source.card.title}", groups, list(absent)))
+    records = [r for group in groups.values() for r in group]
+    if records:
+        out.print(footer(records), highlight=False)
+    for name, paths in absent.items():
+        out.print(escape(f"{name}: data not available: {', '.join(paths)}"), highlight=False, soft_wrap=True)
+    if not records:
+        out.print(f"nothing was run: `edgemask data fetch {benchmark}` says where each file comes from", soft_wrap=True)
+        raise typer.Exit(1)
     out.print(f"records: {results / benchmark}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -368,7 +379,7 @@ def theory(
     from edgemask.estimator import EdgeMaskClassifier
 
     report = EdgeMaskClassifier.load(model, device=device).theory(read_graph(graph), steps=steps, seed=seed)
-    wide = Console(width=max(out.width, 112))  # a cut number would be worse than a wrapped line
+    wide = _wide()
     for title, rows in report.tables().items():
         wide.print(_grid(title, rows))
     if output:
@@ -386,6 +397,11 @@ def _grid(title: str, rows: Sequence[dict[str, Any]]) -> Table:
     for row in rows:
         table.add_row(*(_shown(row.get(column)) for column in columns))
     return table
+
+
+def _wide() -> Console:
+    """Room for a table of numbers on any terminal: a line that wraps is better than a number that is cut."""
+    return Console(width=max(out.width, 132))
 
 
 def _shown(value: Any) -> str:

@@ -85,6 +85,7 @@ class Recipe:
     # selection
     select: Select = _choice("last", get_args(Select))
     eval_every: int = _number(5, 1)
+    patience: int = _number(0, 0)  # stop after so many evaluations in a row without a better score; 0 is off
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
@@ -99,8 +100,14 @@ class Recipe:
                 self._check_number(f.name, value, rule, whole=f.type == "int")
         if not (isinstance(self.alpha, tuple) and self.alpha and all(_is_number(a) and 0 <= a < 1 for a in self.alpha)):
             raise ValueError(f"alpha must be a tuple of strengths in [0, 1), at least one, got {self.alpha!r}")
+        for f in dataclasses.fields(self):  # 0 and 0.0 are one setting, and must have one name in a record
+            if f.type in ("float", "float | None") and getattr(self, f.name) is not None:
+                object.__setattr__(self, f.name, float(getattr(self, f.name)))
+        object.__setattr__(self, "alpha", tuple(float(a) for a in self.alpha))
         if not self.adversarial and self.bound == "budget":
             raise ValueError("adversarial = False leaves the MaskNet nothing to learn under bound = 'budget'")
+        if self.patience and self.select in ("last", "leave-one-source-out"):
+            raise ValueError(f"patience needs a rule that scores every few epochs, got select = {self.select!r}")
         if len(self.alpha) > 1 and self.select == "last":
             raise ValueError(f"select = 'last' chooses nothing, so alpha must be one value, got {self.alpha}")
 
@@ -128,6 +135,10 @@ class Recipe:
         spectral = self.clusters > 0 and self.spectral_ratio > 0 and self.spectral_budget != 0
         return knn or spectral
 
+    def changes(self) -> dict[str, Any]:
+        """The settings that differ from the defaults: what names a recipe, however many settings there come to be."""
+        return {k: v for k, v in self.to_json().items() if v != _DEFAULTS[k]}
+
     def to_json(self) -> dict[str, Any]:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
 
@@ -135,6 +146,8 @@ class Recipe:
     def from_json(cls, values: Mapping[str, Any]) -> Recipe:
         return cls().with_(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
+
+_DEFAULTS = Recipe().to_json()
 
 RECIPES: dict[str, Recipe] = {
     # the letter of the paper: message gate, fixed λ, 5 descent and 1 ascent steps, ratios 0.1

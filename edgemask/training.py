@@ -64,7 +64,14 @@ class Trainer:
 
     @property
     def done(self) -> bool:
-        return self.epoch >= self.method.recipe.epochs
+        return self.epoch >= self.method.recipe.epochs or self.stalled
+
+    @property
+    def stalled(self) -> bool:
+        """Whether `patience` evaluations in a row have brought no better score."""
+        patience = self.method.recipe.patience
+        tops = [max(v for k, v in r.items() if k.startswith("select")) for r in self.history if _scored(r)]
+        return 0 < patience <= len(tops) - 1 - int(np.argmax(tops)) if tops else False
 
     def step(self) -> dict[str, float]:
         """One epoch, all its randomness derived from (seed, epoch)."""
@@ -288,6 +295,10 @@ class Fit:
                 )
         self.held_out = meta["held_out"]
         return tensors, meta["trainer"]
+
+
+def _scored(record: Mapping[str, float]) -> bool:
+    return any(key.startswith("select") for key in record)
 
 
 def resolve_rule(recipe: Recipe, sources: Sequence[Graph], validation: Sequence[Graph]) -> str:

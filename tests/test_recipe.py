@@ -64,6 +64,7 @@ ILLEGAL = [
     ("steps", -1, "an integer in [0, inf)"),
     ("select", "oracle", "one of auto, last, source-val, validation, leave-one-source-out"),
     ("eval_every", 0, "an integer in [1, inf)"),
+    ("patience", -1, "an integer in [0, inf)"),
 ]
 
 
@@ -169,3 +170,14 @@ def test_robust_is_the_default_and_bounds_its_adversary():
     assert r == RECIPES["robust"]
     assert (r.adversarial, r.test_graph, r.test_mask, r.select) == (True, "original", "ones", "auto")
     assert r.bound == "budget"
+
+
+def test_changes_name_a_recipe_by_what_differs():
+    assert Recipe().changes() == {}
+    assert Recipe(alpha=(0,), epochs=3).changes() == {"epochs": 3}
+    assert Recipe(average=0) == Recipe(average=0.0)
+
+
+def test_patience_needs_a_rule_that_scores():
+    with pytest.raises(ValueError, match="patience needs a rule that scores every few epochs, got select = 'last'"):
+        Recipe(patience=3)

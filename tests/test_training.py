@@ -196,3 +196,12 @@ def test_collapse_is_said_aloud_once():
 def test_bad_sources_are_refused(sources, message):
     with pytest.raises(GraphError, match=message):
         Fit(Game, TINY, sources)
+
+
+def test_patience_stops_a_run_that_no_longer_improves():
+    r = TINY.with_(select="validation", epochs=200, eval_every=1, patience=4, lr=1e-6, average=0.0)
+    trainer, choice = Fit(Game, r, [A], [C]).run()
+    assert trainer.epoch < 200
+    tops = [record["select 0"] for record in trainer.history]
+    assert len(tops) - 1 - int(np.argmax(tops)) == 4
+    assert choice.epoch == int(np.argmax(tops)) + 1

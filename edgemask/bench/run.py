@@ -56,13 +56,26 @@ class Run:
         }
 
     def key(self, domains: Mapping[str, Graph]) -> str:
-        text = json.dumps(self.describe(domains), sort_keys=True)
+        """Of the recipe only what differs from the defaults counts, so that a new setting orphans no record."""
+        text = json.dumps(self.describe(domains) | {"recipe": self.recipe.changes()}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def path(self, results: Path, domains: Mapping[str, Graph]) -> Path:
         transfer = self.protocol.name.replace("→", "-to-").replace(",", "-").replace("+", "-")
         name = f"{transfer}-seed{self.seed}-{self.key(domains)}.json"
         return results / self.benchmark / self.method / name
+
+
+def missing_files(benchmark: Benchmark, protocol: Protocol, store: Store) -> list[str]:
+    """The files without which a protocol cannot be run at all, when the store may not fetch them: those of its
+    sources and validation domains, and of its targets when none of them is there."""
+    if not store.offline:
+        return []
+    here = set(benchmark.available(store))
+    needed = [*protocol.sources, *protocol.validation]
+    needed += [] if here & set(protocol.targets) else protocol.targets
+    files = dict.fromkeys(f for d in needed if d not in here for f in benchmark.files(d))
+    return [f.path for f in files if not store.has(f)]
 
 
 def load_domains(

@@ -35,28 +35,30 @@ def mean_std(values: Sequence[float]) -> str:
     return f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"
 
 
-def table(title: str, groups: dict[str, list[Record]]) -> Table:
-    """A terminal table: a row per group (method), a column per protocol and metric, and their average."""
+def table(title: str, groups: dict[str, list[Record]], absent: Sequence[str] = ()) -> Table:
+    """A terminal table: a row per group (method), a column per protocol and metric, their average, and the
+    selection rule; a column for each `absent` protocol says that its data is not there."""
     by_group = {name: cells(records) for name, records in groups.items()}
-    columns = list(dict.fromkeys(c for row in by_group.values() for c in row))
+    columns = [*dict.fromkeys(c for row in by_group.values() for c in row), *absent]
     out = Table(title=title, title_justify="left", title_style="bold")
     out.add_column("method", overflow="fold")  # folded, never cut: two columns may differ in their ends alone
     for column in columns:
         out.add_column(column, justify="right", overflow="fold")
     out.add_column("average", justify="right", style="bold", overflow="fold")
+    out.add_column("selection", overflow="fold")
     for name, row in by_group.items():
         shown = [mean_std(row[c]) if c in row else ABSENT for c in columns]
         headline = [np.mean(v) for c, v in row.items() if not c.endswith(" min")]
-        out.add_row(name, *shown, f"{np.mean(headline):.1f}")
+        rules = ", ".join(sorted({r["select"]["rule"] for r in groups[name]}))
+        out.add_row(name, *shown, f"{np.mean(headline):.1f}" if headline else "–", rules)
     return out
 
 
 def footer(records: Sequence[Record]) -> str:
-    """What a reader must know beside the numbers: seeds, selection rule, data that was not there."""
+    """What a reader must know beside the numbers: seeds, data that was not there."""
     seeds = len({r["seed"] for r in records})
-    rules = ", ".join(sorted({r["select"]["rule"] for r in records}))
     missing = sorted({name for r in records for name in r["missing"]})
-    lines = [f"percent, mean ± standard deviation over {seeds} seed{'s' * (seeds > 1)}; selection rule: {rules}"]
+    lines = [f"percent, mean ± standard deviation over {seeds} seed{'s' * (seeds > 1)}"]
     if missing:
         lines.append(f"{ABSENT}: {', '.join(missing)}")
     return "\n".join(lines)

@@ -42,7 +42,8 @@ def test_the_table_stands_with_its_selection_rules(shown):
     for name in groups:
         assert f"trained {name}" in text
     assert "the unseen domain gamma" in text
-    assert "selection rule: last, leave-one-source-out" in text
+    assert "last" in text
+    assert "leave-one-source-out" in text
     assert str(picture) in text
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from edgemask.bench.run import Run, curves, execute, load_domains, read_record, write_record
-from edgemask.data import BENCHMARKS, Benchmark, DataError, File, Store
+from edgemask.bench.run import Run, curves, execute, load_domains, missing_files, read_record, write_record
+from edgemask.data import BENCHMARKS, Benchmark, DataError, File, Store, benchmark
 from edgemask.data.synthetic import demo_family
 from edgemask.graph import Graph
 from edgemask.methods import registry
@@ -246,3 +246,13 @@ def test_the_first_metric_is_what_selection_looks_at(record):
     swapped = replace(PROTOCOL, metrics=("macro_f1", "micro_f1"))
     other = execute(replace(RUN, protocol=swapped), DOMAINS, device=CPU)
     assert other["select"]["scores"] != record["select"]["scores"]
+
+
+def test_a_protocol_whose_sources_are_missing_is_reported_not_run(tmp_path: Path):
+    store = Store(tmp_path, offline=True)
+    bench = benchmark("facebook100")
+    protocol = bench.protocol("triple1→available")
+    lacking = missing_files(bench, protocol, store)
+    assert "facebook100/Caltech36.mat" in lacking
+    assert "facebook100/Brown11.mat" in lacking  # no target is there either
+    assert missing_files(bench, protocol, Store(tmp_path, offline=False)) == []

@@ -60,11 +60,11 @@ def test_every_metric_has_its_column():
 
 def test_a_row_holds_mean_deviation_and_the_average_over_protocols():
     records = [record({"b": v}, name=n, seed=s) for n, v, s in (("p", 0.5, 0), ("p", 0.6, 1), ("q", 0.9, 0))]
-    assert row(shown({"gcn": records}), "gcn") == ["gcn", "55.0 ± 7.1", "90.0", "72.5"]
+    assert row(shown({"gcn": records}), "gcn") == ["gcn", "55.0 ± 7.1", "90.0", "72.5", "last"]
 
 
 def test_the_minimum_does_not_enter_the_average():
-    assert row(shown({"gcn": [record({"b": 0.5, "c": 0.7})]}), "gcn") == ["gcn", "60.0", "50.0", "60.0"]
+    assert row(shown({"gcn": [record({"b": 0.5, "c": 0.7})]}), "gcn") == ["gcn", "60.0", "50.0", "60.0", "last"]
 
 
 def test_a_method_without_a_protocols_records_says_so():
@@ -72,7 +72,7 @@ def test_a_method_without_a_protocols_records_says_so():
         "gcn": [record({"b": 0.5}, name="p"), record({"b": 0.5}, name="q")],
         "mlp": [record({"b": 0.4}, name="p")],
     }
-    assert row(shown(groups), "mlp") == ["mlp", "40.0", ABSENT, "40.0"]
+    assert row(shown(groups), "mlp") == ["mlp", "40.0", ABSENT, "40.0", "last"]
 
 
 def test_nothing_is_cut_off_in_a_narrow_terminal():
@@ -82,15 +82,22 @@ def test_nothing_is_cut_off_in_a_narrow_terminal():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_the_footer_names_rules_seeds_and_missing_data():
-    records = [
-        record({"b": 0.5}, seed=s, rule=r, missing=m) for s, r, m in ((0, "validation", ()), (1, "last", ("d",)))
-    ]
-    assert footer(records) == (
-        "percent, mean ± standard deviation over 2 seeds; selection rule: last, validation\ndata not available: d"
-    )
+def test_the_footer_names_seeds_and_missing_data():
+    records = [record({"b": 0.5}, seed=s, missing=m) for s, m in ((0, ()), (1, ("d",)))]
+    assert footer(records) == "percent, mean ± standard deviation over 2 seeds\ndata not available: d"
 
 
-@pytest.mark.parametrize(("seeds", "words"), [([0], "1 seed;"), ([0, 0, 1, 2], "3 seeds;")])
+def test_the_selection_rule_stands_in_every_row():
+    groups = {"gcn": [record({"b": 0.5}, rule="validation"), record({"b": 0.5}, name="q", rule="last")]}
+    assert row(shown(groups), "gcn")[-1] == "last, validation"
+
+
+def test_a_protocol_whose_data_is_absent_has_a_column_that_says_so():
+    console = Console(file=io.StringIO(), width=200)
+    console.print(table("title", {"gcn": []}, ["a→b"]))
+    assert row(console.file.getvalue(), "gcn")[:3] == ["gcn", ABSENT, "–"]
+
+
+@pytest.mark.parametrize(("seeds", "words"), [([0], "1 seed"), ([0, 0, 1, 2], "3 seeds")])
 def test_the_footer_counts_distinct_seeds(seeds, words):
     assert words in footer([record({"b": 0.5}, seed=s) for s in seeds])
