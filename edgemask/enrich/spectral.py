@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
 from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
 
 from edgemask.enrich.knn import EnrichWarning, is_sparse, unit_rows
 from edgemask.seeds import derive, numpy_stream
@@ -56,7 +57,8 @@ def spectral_clusters(x: Any, K: int, *, affinity: Affinity = "cosine", seed: in
     if not 2 <= K <= nodes:
         raise ValueError(f"K must be in 2 … {nodes} (nodes with features), got {K}")
     product = cosine_product(x) if affinity == "cosine" else rbf_product(x, gamma, seed)
-    rows = leading_eigenvectors(product, nodes, K, seed)
+    with threadpool_limits(1, user_api="blas"):  # thin products: further threads wait for each other, 5× slower when busy
+        rows = leading_eigenvectors(product, nodes, K, seed)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
     kmeans = KMeans(K, n_init=1, max_iter=30, random_state=derive(seed, "k-means") % 2**32)
     clusters = np.full(len(usable), -1, dtype=np.int64)
