@@ -255,7 +255,7 @@ def demo(
     """Train on two synthetic graphs, test on a third with other wiring: EdgeMask-DG* against MLP and GCN."""
     from edgemask.bench.demo import run_demo
 
-    run_demo(out, picture, seed)
+    run_demo(_wide(), picture, seed)
 
 
 # ---- a user's own graphs ---------------------------------------------------------------------------------------

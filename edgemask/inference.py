@@ -73,7 +73,7 @@ def to_probabilities(logits: Tensor) -> Array:
 
 
 def mask_edges(method: Method, domain: Domain, seed: int, cache: Cache | None = None) -> Edges:
-    """The edges a mask is shown on: the graph's own, and a seeded sample of its enrichment where the recipe enriches."""
+    """The edges a mask is shown on: the graph's own and, where the recipe enriches, a seeded sample of the others."""
     return enriched_edges(method.recipe, domain, seed, cache) if method.recipe.enriched else domain.edges
 
 

@@ -57,7 +57,7 @@ def spectral_clusters(x: Any, K: int, *, affinity: Affinity = "cosine", seed: in
     if not 2 <= K <= nodes:
         raise ValueError(f"K must be in 2 … {nodes} (nodes with features), got {K}")
     product = cosine_product(x) if affinity == "cosine" else rbf_product(x, gamma, seed)
-    with threadpool_limits(1, user_api="blas"):  # thin products: further threads wait for each other, 5× slower when busy
+    with threadpool_limits(1, user_api="blas"):  # thin products: more threads only wait for each other
         rows = leading_eigenvectors(product, nodes, K, seed)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
     kmeans = KMeans(K, n_init=1, max_iter=30, random_state=derive(seed, "k-means") % 2**32)
