@@ -79,7 +79,7 @@ def data_list(data_root: DataRoot = None) -> None:
         )
         shown = ", ".join(absent[:3]) + (f", … ({len(absent)} files)" if len(absent) > 3 else "")
         table.add_row(benchmark.name, benchmark.card.title, f"{len(here)} of {len(benchmark.domains)}", shown or "–")
-    out.print(table)
+    _wide().print(table)
 
 
 @data_app.command("info")
@@ -179,7 +179,7 @@ def methods() -> None:
         table.add_column(column)
     for name, entry in METHODS.items():
         table.add_row(name, entry.summary, entry.citation)
-    out.print(table)
+    _wide().print(table)
 
 
 @app.command()
@@ -362,7 +362,7 @@ def explain(
         table.add_row(
             str(origin), f"{len(part):,}", f"{part['mask'].mean():.3f}", f"{100 * (part['mask'] < 0.5).mean():.1f} %"
         )
-    out.print(table)
+    _wide().print(table)
 
 
 @app.command()
