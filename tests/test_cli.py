@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from edgemask import EdgeMaskClassifier, __version__
-from edgemask.cli import _pairs, app, main
+from edgemask.cli import app, main
+from edgemask.cli.common import pairs
 from edgemask.data import BENCHMARKS, write_graph
 from edgemask.data.synthetic import demo_family
 from edgemask.methods.registry import METHODS
@@ -214,13 +215,13 @@ def test_what_the_user_got_wrong_is_one_line_and_status_2(monkeypatch, capsys, a
     ],
 )
 def test_a_pair_is_parsed(text, value):
-    assert _pairs([text]) == {text.partition("=")[0]: value}
+    assert pairs([text]) == {text.partition("=")[0]: value}
 
 
 @pytest.mark.parametrize("text", ["epochs", "=3", ""])
 def test_what_is_no_pair_is_refused(text):
     with pytest.raises(ValueError, match=f"expected NAME=VALUE, got '{text}'"):
-        _pairs([text])
+        pairs([text])
 
 
 # ---- fit, predict, evaluate, explain ---------------------------------------------------------------------

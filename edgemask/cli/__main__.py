@@ -1,0 +1,5 @@
+"""`python -m edgemask.cli`."""
+
+from edgemask.cli import main
+
+main()

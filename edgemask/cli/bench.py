@@ -1,0 +1,113 @@
+"""`edgemask methods`, `bench`, `demo`: runs under a benchmark's protocols."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from edgemask.cli.common import (
+    DataRoot,
+    Device,
+    Offline,
+    Seed,
+    Settings,
+    out,
+    pairs,
+    progress,
+    wide,
+)
+
+app = typer.Typer()
+
+
+@app.command()
+def methods() -> None:
+    """List the methods."""
+    from edgemask.methods.registry import METHODS
+
+    table = Table(title="methods", title_justify="left")
+    for column in ("name", "what", "citation"):
+        table.add_column(column)
+    for name, entry in METHODS.items():
+        table.add_row(name, entry.summary, entry.citation)
+    wide().print(table)
+
+
+@app.command()
+def bench(
+    benchmark: Annotated[str, typer.Argument(help="A benchmark (`edgemask data list`).")],
+    method: Annotated[list[str], typer.Option(help="A method (`edgemask methods`); repeatable.")],
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, 0 … n-1.")] = 5,
+    protocol: Annotated[list[str] | None, typer.Option(help="Only these protocols.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="A stock recipe in place of the method's own.")] = None,
+    settings: Settings = [],  # noqa: B006
+    option: Annotated[
+        list[str], typer.Option(metavar="NAME=VALUE", help="An option of the benchmark; repeatable.")
+    ] = [],  # noqa: B006
+    results: Annotated[Path, typer.Option(help="Where the records are written.")] = Path("results"),
+    device: Device = "auto",
+    data_root: DataRoot = None,
+    offline: Offline = False,
+) -> None:
+    """Run methods under a benchmark's protocols and print the table; one record per run is kept.
+
+    A run whose record is already there is not run again.
+    """
+    from edgemask.bench.run import Run, execute, load_domains, missing_files, read_record, write_record
+    from edgemask.bench.tables import footer, table
+    from edgemask.data import Store
+    from edgemask.data import benchmark as find
+    from edgemask.enrich import default_cache
+    from edgemask.estimator import resolve_device
+    from edgemask.methods.registry import entry
+    from edgemask.recipe import recipe as stock
+
+    source, options = find(benchmark), pairs(option)
+    protocols = [source.protocol(name) for name in protocol] if protocol else source.protocols
+    store, where = Store(data_root, offline=offline or None), resolve_device(device)
+    own = {name: entry(name).recipe for name in method}
+    settled = {name: (stock(recipe) if recipe else r).with_(**pairs(settings)) for name, r in own.items()}
+    labels = {n: n + (f" ({recipe})" if recipe else "") + "".join(f" {s}" for s in settings) for n in method}
+    groups: dict[str, list[dict[str, Any]]] = {label: [] for label in labels.values()}
+    absent: dict[str, list[str]] = {}
+    for p in protocols:
+        if lacking := missing_files(source, p, store):
+            absent[p.name] = lacking
+            continue
+        domains = load_domains(source, p, store, options)
+        for name, label in labels.items():
+            for seed in range(seeds):
+                run = Run(benchmark, {**source.options, **options}, p, name, settled[name], seed)
+                path = run.path(results, domains)
+                if path.exists():
+                    record = read_record(path)
+                else:
+                    with progress(f"{name} {p.name} seed {seed}") as on_epoch:
+                        record = execute(run, domains, device=where, cache=default_cache(), on_epoch=on_epoch)
+                    write_record(record, path)
+                groups[label].append(record)
+    wide().print(table(f"{benchmark}: {source.card.title}", groups, list(absent)))
+    records = [r for group in groups.values() for r in group]
+    if records:
+        out.print(footer(records), highlight=False)
+    for name, paths in absent.items():
+        out.print(escape(f"{name}: data not available: {', '.join(paths)}"), highlight=False, soft_wrap=True)
+    if not records:
+        out.print(f"nothing was run: `edgemask data fetch {benchmark}` says where each file comes from", soft_wrap=True)
+        raise typer.Exit(1)
+    out.print(f"records: {results / benchmark}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def demo(
+    picture: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("out/demo.png"),
+    seed: Seed = 0,
+) -> None:
+    """Train on two synthetic graphs, test on a third with other wiring: EdgeMask-DG* against MLP and GCN."""
+    from edgemask.bench.demo import run_demo
+
+    run_demo(wide(), picture, seed)

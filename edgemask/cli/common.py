@@ -1,0 +1,100 @@
+"""What the commands share: options, consoles, parsing of NAME=VALUE, tables, the progress bar."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+out = Console()
+err = Console(stderr=True)
+
+DataRoot = Annotated[
+    Path | None, typer.Option(help="Folder of the data [default: $EDGEMASK_DATA, else the user cache].")
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Never go to the network.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto (cuda where there is one).")]
+Seed = Annotated[int, typer.Option(help="All randomness derives from it.")]
+Settings = Annotated[
+    list[str], typer.Option("--set", metavar="NAME=VALUE", help="Override a recipe's setting; repeatable.")
+]
+RecipeName = Annotated[str, typer.Option("--recipe", help="robust, paper or released.")]
+
+
+def grid(title: str, rows: Sequence[dict[str, Any]]) -> Table:
+    """Rows by column name as a table; a single row stands upright."""
+    if len(rows) == 1:
+        rows = [{"quantity": name, "value": value} for name, value in rows[0].items()]
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    for i, column in enumerate(columns):
+        table.add_column(column.replace("_", " "), justify="right" if i else "left", no_wrap=not i)
+    for row in rows:
+        table.add_row(*(_shown(row.get(column)) for column in columns))
+    return table
+
+
+def wide() -> Console:
+    """Room for a table of numbers on any terminal: a line that wraps is better than a number that is cut."""
+    return Console(width=max(out.width, 132))
+
+
+def _shown(value: Any) -> str:
+    return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value).replace("_", " ")
+
+
+def pairs(settings: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE pairs; values are JSON where they parse as JSON, a comma-separated list of it, or plain text."""
+    found = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise ValueError(f"expected NAME=VALUE, got {setting!r}")
+        value = _value(text)
+        if isinstance(value, str) and "," in value:
+            value = [_value(part) for part in value.split(",") if part]
+        if name in ("alpha", "mask_inputs") and not isinstance(value, list):
+            value = [value]
+        found[name] = tuple(value) if isinstance(value, list) else value
+    return found
+
+
+def _value(text: str) -> Any:
+    words = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
+    if text in words:
+        return words[text]
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Callable[[Any, str], None] | None]:
+    """A progress bar with losses, mean mask and time left; nothing at all when stderr is no terminal."""
+    if not err.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn())
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=err, transient=True) as bar:
+
+        def on_epoch(trainer: Any, stage: str) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(f"{label}, {stage}", total=trainer.method.recipe.epochs, note="")
+            last = trainer.history[-1]
+            losses = [v for k, v in last.items() if k.startswith("loss")]
+            masks = [v for k, v in last.items() if k.startswith("mask original")]
+            note = f"loss {sum(losses) / len(losses):.3f}" if losses else ""
+            note += f"  mean mask {sum(masks) / len(masks):.3f}" if masks else ""
+            bar.update(tasks[stage], completed=trainer.epoch, note=note)
+
+        yield on_epoch

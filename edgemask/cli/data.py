@@ -1,0 +1,123 @@
+"""`edgemask data`: list, describe, verify, fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from edgemask.cli.common import (
+    DataRoot,
+    Offline,
+    err,
+    out,
+    wide,
+)
+
+app = typer.Typer(no_args_is_help=True, help="The benchmarks' data: list, describe, verify, fetch.")
+
+
+@app.command("list")
+def data_list(data_root: DataRoot = None) -> None:
+    """List the benchmarks and how much of each is in the data root."""
+    from edgemask.data import BENCHMARKS, Store
+
+    store = Store(data_root, offline=True)
+    table = Table(title=f"benchmarks (data root {escape(str(store.root))})", title_justify="left")
+    for column in ("name", "what", "domains here", "missing files"):
+        table.add_column(column, overflow="fold")
+    for benchmark in BENCHMARKS.values():
+        here = benchmark.available(store)
+        absent = sorted(
+            {f.path for d in benchmark.domains if d not in here for f in benchmark.files(d) if not store.has(f)}
+        )
+        shown = ", ".join(absent[:3]) + (f", … ({len(absent)} files)" if len(absent) > 3 else "")
+        table.add_row(benchmark.name, benchmark.card.title, f"{len(here)} of {len(benchmark.domains)}", shown or "–")
+    wide().print(table)
+
+
+@app.command("info")
+def data_info(name: str, data_root: DataRoot = None) -> None:
+    """Print a benchmark's data card, protocols, options and files."""
+    from edgemask.data import Store, benchmark
+
+    bench, store = benchmark(name), Store(data_root, offline=True)
+    card = Table(show_header=False, box=None, pad_edge=False)
+    card.add_column(style="bold", no_wrap=True)
+    card.add_column(overflow="fold")
+    for field in ("title", "nodes", "edges", "features", "labels", "shift", "split", "metric", "licence", "origin"):
+        card.add_row(field, getattr(bench.card, field))
+    card.add_row("citation", bench.card.citation)
+    if bench.card.notes:
+        card.add_row("notes", bench.card.notes)
+    here = bench.available(store)
+    for protocol in bench.protocols:
+        parts = [f"train {', '.join(protocol.sources)}"]
+        parts += [f"validate {', '.join(protocol.validation)}"] if protocol.validation else []
+        absent = [t for t in protocol.domains if t not in here]
+        note = f" [data not available: {', '.join(absent)}]" if absent else ""
+        targets = f"test {', '.join(protocol.targets)}"
+        card.add_row(
+            "protocol", f"{protocol.name}: {'; '.join([*parts, targets])}; {', '.join(protocol.metrics)}{note}"
+        )
+    for option, default in bench.options.items():
+        card.add_row("option", f"{option} = {default!r}")
+    for file in _files([name]):
+        card.add_row("file", f"{file.path} ({'here' if store.has(file) else 'missing'})")
+    out.print(card, markup=False, highlight=False)
+
+
+@app.command("verify")
+def data_verify(
+    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks [default: all].")] = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Check every file against its checksum; exit status 1 when a file is altered."""
+    from edgemask.data import Store
+
+    store, altered = Store(data_root, offline=True), 0
+    for file in _files(names):
+        status = store.status(file)
+        altered += status == "altered"
+        colour = {"present": "green", "missing": "yellow", "altered": "bold red"}[status]
+        out.print(f"[{colour}]{status:8}[/] {file.path}", highlight=False)
+        if status == "altered":
+            try:
+                store.get(file)
+            except RuntimeError as error:
+                out.print(f"         {escape(str(error))}", highlight=False, soft_wrap=True)
+    if altered:
+        raise typer.Exit(1)
+
+
+@app.command("fetch")
+def data_fetch(
+    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks [default: all].")] = None,
+    data_root: DataRoot = None,
+    offline: Offline = False,
+) -> None:
+    """Fetch what is missing from its public origin, verified before it is put in place."""
+    from edgemask.data import DataError, Store
+
+    store, failed = Store(data_root, offline=offline or None), 0
+    for file in _files(names):
+        try:
+            there = store.has(file)
+            path = store.get(file)
+            state = "present" if there else "fetched"
+            out.print(f"[green]{state}[/] {escape(str(path))}", highlight=False, soft_wrap=True)
+        except DataError as error:
+            failed += 1
+            err.print(f"[bold red]failed[/]  {escape(str(error))}", highlight=False, soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _files(names: Sequence[str] | None) -> list[Any]:
+    from edgemask.data import BENCHMARKS, benchmark
+
+    chosen = [benchmark(n) for n in names] if names else list(BENCHMARKS.values())
+    return list(dict.fromkeys(f for b in chosen for d in b.domains for f in b.files(d)))
