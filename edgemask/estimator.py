@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -86,7 +86,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             on_epoch=on_epoch,
         )
         trainer, self.choice_ = fit.run()
-        self.method_, self.history_ = trainer.method, trainer.history
+        self.method_, self.history_ = cast(Game, trainer.method), trainer.history
         self.classes_ = np.array(sources[0].classes)
         self.sources_ = {g.name: g.hash for g in sources}
         return self
@@ -102,6 +102,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def score(self, graph: Graph, y: None = None, sample_weight: None = None) -> float:
         """The estimator's metric on a labelled graph."""
+        self._check_classes(graph)
         return score((self.metric,), graph, self.predict_proba(graph))[self.metric]
 
     def explain(self, graph: Graph) -> EdgeMask:
@@ -112,6 +113,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def theory(self, graph: Graph, *, steps: int = 50, seed: int = 0) -> TheoryReport:
         """The checks of `edgemask.theory` on this model and a labelled graph, on the edges `explain` shows."""
         self._check(graph)
+        self._check_classes(graph)
         domain = Domain.of(graph, self.method_.device)
         edges = inference.mask_edges(self.method_, domain, self.seed)
         return report(self.method_, domain, edges, steps=steps, seed=seed)
@@ -134,6 +136,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             },
             "history": self.history_,
             "sources": self.sources_,
+            "lam": self.method_.lam,
         }
         checkpoint.write(path, "model", checkpoint.pack_module("networks", self.method_.networks), meta)
 
@@ -141,14 +144,15 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path, *, device: str = "auto") -> EdgeMaskClassifier:
         """A model `save` wrote; a damaged or foreign file is a `CheckpointError`."""
         tensors, meta = checkpoint.read(path, "model")
+        target = resolve_device(device)
         try:
             params: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["params"].items()}
             params["device"] = device
             model = cls(**params)
             recipe = stock_recipe(model.recipe).from_json(meta["recipe"])
-            target = resolve_device(device)
             model.method_ = Game(recipe, meta["num_features"], len(meta["classes"]), model.seed, target)
             model.method_.networks.load_state_dict(checkpoint.unpack("networks", tensors))
+            model.method_.lam = float(meta["lam"])
             scores = {float(a): float(v) for a, v in meta["choice"]["scores"]}
             model.choice_ = Choice(**meta["choice"] | {"scores": scores})
             model.history_, model.sources_ = meta["history"], meta["sources"]
@@ -174,6 +178,10 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"graph {graph.name!r}, x: {graph.num_features} features, "
                 f"but the model was trained on {self.method_.num_features}"
             )
+
+    def _check_classes(self, graph: Graph) -> None:
+        """Where a graph's labels are looked at, they must be the model's; where not, they may be anything."""
+        self._check_fitted()
         if graph.classes and graph.classes != tuple(self.classes_):
             raise GraphError(
                 f"graph {graph.name!r}, classes: {graph.classes}, "

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 Array = npt.NDArray[Any]
 MISSING = -1  # the label of a node whose class is unknown
+UNNAMED = 100_000  # the largest label without named classes: beyond it a label is a mistake, not a class
 
 
 class GraphError(ValueError):
@@ -110,6 +111,17 @@ class Graph:
         else:
             known = (self.y if self.y.ndim == 1 else self.y[:, 0]) != MISSING
         return _frozen(known)
+
+    @cached_property
+    def first_labels(self) -> Array:
+        """One class per node: its label, the first of several; -1 where it is missing or the node has none."""
+        if self.y is None:
+            first = np.full(self.num_nodes, MISSING)
+        elif self.y.ndim == 1:
+            first = self.y.copy()
+        else:
+            first = np.where((self.y > 0).any(1), self.y.argmax(1), MISSING)
+        return _frozen(first)
 
     @cached_property
     def degrees(self) -> Array:
@@ -267,7 +279,7 @@ class Graph:
                 self._fail("y", f"labels must be integers, got {y[y != np.trunc(y)][0]}")
         elif y.dtype.kind not in "iub":
             self._fail("y", f"labels must be integers, got dtype {y.dtype}")
-        top = 1 if y.ndim == 2 else len(self.classes) - 1 if len(self.classes) else max(int(y.max()), 0)
+        top = 1 if y.ndim == 2 else len(self.classes) - 1 if len(self.classes) else min(max(int(y.max()), 0), UNNAMED)
         bad = (y < MISSING) | (y > top)
         if bad.any():
             node = np.argwhere(bad)[0][0]
@@ -330,7 +342,8 @@ def collect(domains: Sequence[Graph]) -> tuple[Graph, ...]:
             )
         if graph.classes and graph.classes != labelled.classes:
             raise GraphError(
-                f"graph {graph.name!r}, classes: {graph.classes}, but graph {labelled.name!r} has {labelled.classes}"
+                f"graph {graph.name!r}, classes: {graph.classes}, but graph {labelled.name!r} has {labelled.classes}; "
+                "where a class does not occur in a graph, name them all: classes=(…), or in a folder's graph.json"
             )
     return domains
 

@@ -106,8 +106,10 @@ class Recipe:
         object.__setattr__(self, "alpha", tuple(float(a) for a in self.alpha))
         if not self.adversarial and self.bound == "budget":
             raise ValueError("adversarial = False leaves the MaskNet nothing to learn under bound = 'budget'")
-        if self.patience and self.select in ("last", "leave-one-source-out"):
-            raise ValueError(f"patience needs a rule that scores every few epochs, got select = {self.select!r}")
+        if self.test_mask == "masknet" and not self.mask:
+            raise ValueError("test_mask = 'masknet' needs a MaskNet, got mask = False")
+        if self.test_graph == "enriched" and not self.enriched:
+            raise ValueError("test_graph = 'enriched' needs enrichment, but k, clusters or their ratios leave none")
         if len(self.alpha) > 1 and self.select == "last":
             raise ValueError(f"select = 'last' chooses nothing, so alpha must be one value, got {self.alpha}")
 

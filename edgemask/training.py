@@ -20,12 +20,16 @@ from edgemask.inference import raw_logits, reading_edges, to_probabilities
 from edgemask.methods.base import Method, Source, seeded
 from edgemask.metrics import score
 from edgemask.nn.propagate import propagate
-from edgemask.nn.tensors import Domain
+from edgemask.nn.tensors import Domain, Edges
 from edgemask.recipe import Recipe
 from edgemask.seeds import derive, numpy_stream
 
 SOURCE_VAL = 0.2  # share of each source's labelled nodes that `source-val` withholds
 INDIFFERENCE = 0.002  # of two strengths closer than this on the selection's metric, the weaker is taken
+
+
+class DivergenceError(ValueError):
+    """Training that has left the numbers: the message names the epoch and the source."""
 
 
 class CollapseWarning(UserWarning):
@@ -34,10 +38,16 @@ class CollapseWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Watched:
-    """A labelled graph that a selection rule scores on (`eval` mask respected)."""
+    """A labelled graph that a selection rule scores on (`eval` mask respected), and the edges it is read on."""
 
     graph: Graph
     domain: Domain
+    edges: Edges
+
+    @classmethod
+    def of(cls, graph: Graph, method: Method, cache: Cache | None) -> Watched:
+        domain = Domain.of(graph, method.device)
+        return cls(graph, domain, reading_edges(method.recipe, domain, method.seed, cache))
 
 
 @dataclass
@@ -57,6 +67,7 @@ class Trainer:
     sources: Sequence[Source]
     watched: Sequence[Watched] = ()
     metric: str = "micro_f1"
+    keep_best: bool = True  # score the watched graphs every few epochs; else only when `scores` is asked
     epoch: int = 0
     average: dict[str, Tensor] | None = None
     history: list[dict[str, float]] = field(default_factory=list)
@@ -79,8 +90,11 @@ class Trainer:
         with seeded(derive(method.seed, "epoch", self.epoch), method.device):
             record = method.update(self.sources, self.epoch)
         self.epoch += 1
+        for name, value in record.items():
+            if name.startswith("loss") and not np.isfinite(value):
+                raise DivergenceError(f"epoch {self.epoch}: the {name} is {value}; lower lr, now {recipe.lr:g}")
         self._update_average()
-        if self.watched and (self.epoch % recipe.eval_every == 0 or self.done):
+        if self.watched and self.keep_best and (self.epoch % recipe.eval_every == 0 or self.done):
             for alpha, value in self.scores().items():
                 record[f"select {alpha:g}"] = value
                 if alpha not in self.best or value > self.best[alpha].score:
@@ -89,7 +103,7 @@ class Trainer:
             record["collapse"] = 1.0
             warnings.warn(
                 f"epoch {self.epoch}: the mask of {', '.join(names)} has collapsed, the original edges keep under 2 % "
-                "of their weight on average; bound the adversary with bound='budget', or use gate='attention'",
+                f"of their weight on average; {advice(recipe)}",
                 CollapseWarning,
                 stacklevel=2,
             )
@@ -121,7 +135,7 @@ class Trainer:
         totals: dict[float, list[float]] = {alpha: [] for alpha in method.recipe.alpha}
         for watched in self.watched:
             domain = watched.domain
-            logits = raw_logits(method, domain, reading_edges(method.recipe, domain, method.seed))
+            logits = raw_logits(method, domain, watched.edges)
             for alpha, values in totals.items():
                 p = to_probabilities(propagate(domain.edges, logits, alpha, method.recipe.steps))
                 values.append(score((self.metric,), watched.graph, p)[self.metric])
@@ -135,8 +149,8 @@ class Trainer:
         for name, t in (self.average or {}).items():
             tensors[f"average/{name}"] = t
         for alpha, best in self.best.items():
-            tensors |= {f"best-{alpha:g}/{name}": t for name, t in best.weights.items()}
-        best_numbers = {f"{a:g}": [b.score, b.epoch] for a, b in self.best.items()}
+            tensors |= {f"best-{alpha!r}/{name}": t for name, t in best.weights.items()}
+        best_numbers = {repr(a): [b.score, b.epoch] for a, b in self.best.items()}
         return tensors, {"epoch": self.epoch, "history": self.history, "method": numbers, "best": best_numbers}
 
     def load_state(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
@@ -219,13 +233,13 @@ class Fit:
                 if self.path and (trainer.epoch % self.every == 0 or trainer.done):
                     self._write_checkpoint(trainer)
             if stage is not None:
-                self.held_out[stage] = {f"{a:g}": v for a, v in trainer.scores().items()}
+                self.held_out[stage] = {repr(a): v for a, v in trainer.scores().items()}
         return trainer, self._choose(trainer)
 
     def _trainer(self, stage: str | None) -> Trainer:
         train = [g for g in self.sources if g.name != stage]
         watch: list[Graph] = [g for g in self.sources if g.name == stage]
-        keep = [np.flatnonzero(g.labelled) for g in train]
+        keep = [np.flatnonzero(g.first_labels >= 0) for g in train]
         if self.rule == "validation":
             watch = list(self.validation)
         elif self.rule == "source-val":
@@ -235,8 +249,9 @@ class Fit:
         return Trainer(
             method,
             [self._source(g, nodes) for g, nodes in zip(train, keep, strict=True)],
-            [Watched(g, Domain.of(g, self.device)) for g in watch],
+            [Watched.of(g, method, self.cache) for g in watch],
             self.metric,
+            keep_best=stage is None,
         )
 
     def _source(self, graph: Graph, nodes: Any) -> Source:
@@ -255,7 +270,7 @@ class Fit:
             return Choice(self.rule, self.recipe.alpha[0], trainer.epoch, {})
         if self.rule == "leave-one-source-out":
             scores = {
-                alpha: float(np.mean([held[f"{alpha:g}"] for held in self.held_out.values()]))
+                alpha: float(np.mean([held[repr(alpha)] for held in self.held_out.values()]))
                 for alpha in self.recipe.alpha
             }
             networks.load_state_dict(trainer.weights())
@@ -297,6 +312,16 @@ class Fit:
         return tensors, meta["trainer"]
 
 
+def advice(recipe: Recipe) -> str:
+    """What to change against a collapse, of what this recipe has not changed already."""
+    if recipe.bound == "budget":
+        return f"raise rho, now {recipe.rho:g}"
+    if not recipe.adversarial:
+        return "with adversarial=False the sparsity term alone drives the mask: set adversarial=True"
+    attention = ", or use gate='attention'" if recipe.backbone == "gat" and recipe.gate == "message" else ""
+    return f"bound the adversary with bound='budget'{attention}"
+
+
 def _scored(record: Mapping[str, float]) -> bool:
     return any(key.startswith("select") for key in record)
 
@@ -306,6 +331,8 @@ def resolve_rule(recipe: Recipe, sources: Sequence[Graph], validation: Sequence[
     rule: str = recipe.select
     if rule == "auto":
         rule = "validation" if validation else "leave-one-source-out" if len(sources) > 1 else "source-val"
+    if recipe.patience and rule not in ("validation", "source-val"):
+        raise ValueError(f"patience needs a rule that scores every few epochs, here the rule is {rule!r}")
     if rule == "validation" and not validation:
         raise ValueError("select = 'validation' needs validation domains, none were given")
     if rule == "leave-one-source-out" and len(sources) < 2:
@@ -322,22 +349,21 @@ def check_sources(sources: Sequence[Graph], validation: Sequence[Graph] = ()) ->
         if graph.y is None or not graph.labelled.any():
             raise GraphError(f"graph {graph.name!r}, y: training needs labels, it has none")
     for graph in sources:
-        y = graph.y[graph.labelled] if graph.y is not None else np.empty(0)
-        seen = np.unique(y.argmax(1) if y.ndim == 2 else y)
+        seen = np.unique(graph.first_labels[graph.first_labels >= 0])
         if len(seen) < 2:
-            raise GraphError(
-                f"graph {graph.name!r}, y: every label is {graph.classes[int(seen[0])]!r}; "
-                "a source needs at least 2 classes"
-            )
+            only = f"every label is {graph.classes[int(seen[0])]!r}" if len(seen) else "no node has a class"
+            raise GraphError(f"graph {graph.name!r}, y: {only}; a source needs at least 2 classes")
 
 
 def withhold(graph: Graph, seed: int) -> tuple[Any, Graph]:
     """Split a source's labelled nodes: the nodes to train on, and the graph with the withheld ones to score on."""
-    nodes = numpy_stream(seed, "source-val", graph.name).permutation(np.flatnonzero(graph.labelled))
-    count = max(1, round(SOURCE_VAL * len(nodes)))
-    held = np.zeros(graph.num_nodes, dtype=bool)
-    held[nodes[:count]] = True
-    return np.sort(nodes[count:]), graph.with_(masks={**graph.masks, "eval": held})
+    stream, held = numpy_stream(seed, "source-val", graph.name), np.zeros(graph.num_nodes, dtype=bool)
+    for c in range(graph.num_classes):  # class by class, so that both parts have every class they can
+        nodes = stream.permutation(np.flatnonzero(graph.first_labels == c))
+        held[nodes[: round(SOURCE_VAL * len(nodes))]] = True
+    if not held.any():
+        raise GraphError(f"graph {graph.name!r}, y: too few labels to withhold a fifth of any class for source-val")
+    return np.flatnonzero((graph.first_labels >= 0) & ~held), graph.with_(masks={**graph.masks, "eval": held})
 
 
 def weakest_good(scores: Mapping[float, float]) -> float:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from edgemask import EdgeMaskClassifier, __version__
 from edgemask.cli import app, main
 from edgemask.cli.common import pairs
-from edgemask.data import BENCHMARKS, write_graph
+from edgemask.data import BENCHMARKS, DataError, Store, write_graph
 from edgemask.data.synthetic import demo_family
 from edgemask.methods.registry import METHODS
 from edgemask.metrics import micro_f1
@@ -125,6 +125,16 @@ def test_a_benchmark_without_its_data_says_so_in_the_table(tmp_path: Path):
     assert "data not available" in result.stdout
     assert "elliptic/elliptic_txs_features.csv" in result.stdout
     assert "edgemask data fetch elliptic" in result.stdout
+
+
+def test_an_origin_out_of_reach_is_said_and_the_table_still_stands(tmp_path: Path, monkeypatch):
+    def out_of_reach(self, file):
+        raise DataError(f"{file.path}: the origin does not answer")
+
+    monkeypatch.setattr(Store, "fetch", out_of_reach)
+    result = call("bench", "elliptic", "--method", "erm-mlp", "--data-root", tmp_path, status=1)
+    assert "elliptic/elliptic_txs_features.csv: the origin does not answer" in result.stderr
+    assert "data not available" in result.stdout
 
 
 def test_a_benchmark_run_prints_its_table_and_keeps_a_record_per_seed(tmp_path: Path):
@@ -267,6 +277,33 @@ def test_fit_predict_evaluate_explain(graphs: list[Path], tmp_path: Path):
     for origin, part in edges.groupby("origin"):
         assert f"│ {origin}" in text
         assert f"{part['mask'].mean():.3f}" in text
+
+
+def test_nodes_of_a_folder_keep_their_ids(tmp_path: Path):
+    for graph in (A, B, C):
+        write_graph(graph, tmp_path / graph.name)
+        nodes = (tmp_path / graph.name / "nodes.csv").read_text().splitlines()
+        renamed = [nodes[0], *(f"node-{line}" for line in nodes[1:])]
+        (tmp_path / graph.name / "nodes.csv").write_text("\n".join(renamed) + "\n")
+        edges = (tmp_path / graph.name / "edges.csv").read_text().splitlines()
+        renamed = [edges[0], *(f"node-{a},node-{b}" for a, b in (line.split(",") for line in edges[1:]))]
+        (tmp_path / graph.name / "edges.csv").write_text("\n".join(renamed) + "\n")
+    call("fit", "alpha", "beta", "--model", "model", *SETS, "--device", "cpu")
+    call("predict", "model", "gamma", "--output", "p.csv", "--device", "cpu")
+    assert pd.read_csv("p.csv")["node"].tolist() == [f"node-{i}" for i in range(C.num_nodes)]
+    call("explain", "model", "gamma", "--output", "mask.csv", "--device", "cpu")
+    assert pd.read_csv("mask.csv")["source"].str.startswith("node-").all()
+
+
+def test_reading_options_reach_every_graph(tmp_path: Path, monkeypatch, capsys):
+    for graph in (A, B):
+        write_graph(graph, tmp_path / graph.name)
+    with (tmp_path / "beta" / "edges.csv").open("a") as file:
+        file.write("3,3\n")
+    said = complaint(monkeypatch, capsys, "fit", "alpha", "beta", "--model", "m", *SETS)
+    assert "edges: edge" in said
+    assert "self-loop on node 3" in said
+    call("fit", "alpha", "beta", "--model", "m", *SETS, "--read", "self_loops=drop", "--device", "cpu")
 
 
 def test_theory_prints_every_check(tmp_path: Path):

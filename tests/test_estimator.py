@@ -143,7 +143,6 @@ def test_a_bad_parameter_is_stored_and_refused_at_fit(bad, message):
     ("graph", "message"),
     [
         (C.with_(x=np.ones((80, 9))), "graph 'gamma', x: 9 features, but the model was trained on 64"),
-        (C.with_(classes=tuple("abcde")), r"graph 'gamma', classes: \('a', .*trained on \('0', "),
     ],
 )
 @pytest.mark.parametrize("call", ["predict", "score", "explain"])
@@ -247,3 +246,23 @@ def test_a_file_that_holds_no_usable_model_is_refused(model, tmp_path: Path):
         checkpoint.write(path, "model", tensors, wrong)
         with pytest.raises(CheckpointError, match=f"{path} does not hold a usable model"):
             EdgeMaskClassifier.load(path)
+
+
+def test_a_target_may_have_fewer_classes_than_the_model_unless_it_is_scored(model):
+    few = C.with_(y=np.minimum(C.y, 1), classes=("0", "1"))
+    assert (model.predict(few) == model.predict(C)).all()
+    with pytest.raises(GraphError, match=r"graph 'gamma', classes: \('0', '1'\), but the model was trained on"):
+        model.score(few)
+
+
+def test_the_dual_variable_is_saved_with_the_model(tmp_path: Path):
+    dual = EdgeMaskClassifier(**TINY, bound="dual", rho=0.2, select="last", alpha=(0.0,)).fit([A, B])
+    dual.save(tmp_path / "model")
+    assert EdgeMaskClassifier.load(tmp_path / "model").method_.lam == dual.method_.lam != dual.method_.recipe.lam
+
+
+@pytest.mark.filterwarnings("ignore::edgemask.enrich.EnrichWarning")
+def test_the_default_recipe_serves_small_graphs():
+    a, b, c = (g.with_(x=g.x[:, :8]) for g in demo_family(70).values())
+    fitted = EdgeMaskClassifier(epochs=2, device="cpu").fit([a, b])
+    assert len(fitted.explain(c).s) > c.num_edges

@@ -308,3 +308,17 @@ def test_collect_takes_what_fits_together() -> None:
 def test_collect_refuses(domains: list[Any], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         collect(domains)
+
+
+@pytest.mark.parametrize("label", [1e19, 99_999_999])
+def test_a_label_no_class_could_have_is_named_not_made_a_class(label):
+    with pytest.raises(GraphError, match=r"graph 'g', y: label of node 3 is .*, outside -1 \(missing\), 0 … 100000"):
+        Graph("g", np.ones((4, 3)), [[0, 1], [1, 2]], [0, 1, 2, label])
+
+
+def test_first_labels_are_one_class_per_node():
+    several = np.array([[0, 1, 1], [0, 0, 0], [-1, -1, -1], [1, 0, 0]])
+    graph = Graph("g", np.ones((4, 3)), [[0, 1], [1, 2]], several)
+    assert graph.first_labels.tolist() == [1, -1, -1, 0]
+    assert graph.with_(y=[2, -1, 0, 1]).first_labels.tolist() == [2, -1, 0, 1]
+    assert graph.without_labels().first_labels.tolist() == [-1] * 4

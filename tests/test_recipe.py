@@ -178,6 +178,8 @@ def test_changes_name_a_recipe_by_what_differs():
     assert Recipe(average=0) == Recipe(average=0.0)
 
 
-def test_patience_needs_a_rule_that_scores():
-    with pytest.raises(ValueError, match="patience needs a rule that scores every few epochs, got select = 'last'"):
-        Recipe(patience=3)
+def test_reading_with_what_was_never_trained_is_refused():
+    with pytest.raises(ValueError, match="test_mask = 'masknet' needs a MaskNet, got mask = False"):
+        Recipe(mask=False, test_mask="masknet")
+    with pytest.raises(ValueError, match="test_graph = 'enriched' needs enrichment"):
+        Recipe(k=0, clusters=0, test_graph="enriched")

@@ -14,7 +14,7 @@ from edgemask.game import Game
 from edgemask.graph import Graph, GraphError
 from edgemask.methods.erm import ERM
 from edgemask.recipe import Recipe, recipe
-from edgemask.training import CollapseWarning, Fit, resolve_rule, weakest_good, withhold
+from edgemask.training import CollapseWarning, DivergenceError, Fit, advice, resolve_rule, weakest_good, withhold
 
 TINY = Recipe(
     backbone="gcn", hidden=8, mask_projection=8, mask_hidden=8, epochs=12, n_descent=1, k=3, clusters=4,
@@ -73,7 +73,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("select", ["last", "source-val", "leave-one-source-out", "validation"])
 @pytest.mark.parametrize("stop", [1, 5, 11, 17])
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path, select, stop):
-    alpha = (0.5,) if select == "last" else (0.0, 0.5, 0.9)
+    alpha = (1 / 3,) if select == "last" else (0.0, 1 / 3, 0.9)
     r = TINY.with_(select=select, alpha=alpha)
     validation = [C] if select == "validation" else []
     whole_trainer, whole = Fit(Game, r, [A, B], validation, seed=3).run()
@@ -142,6 +142,13 @@ def test_rules_resolve_by_what_there_is():
         resolve_rule(auto.with_(select="leave-one-source-out"), [A], [])
 
 
+def test_patience_is_judged_by_the_rule_that_results():
+    with pytest.raises(ValueError, match="here the rule is 'leave-one-source-out'"):
+        Fit(Game, TINY.with_(select="auto", patience=3), [A, B])
+    with pytest.raises(ValueError, match="here the rule is 'last'"):
+        Fit(Game, TINY.with_(patience=3), [A, B])
+
+
 def test_the_weaker_strength_wins_a_near_tie():
     assert weakest_good({0.0: 0.7, 0.5: 0.701, 0.9: 0.6}) == 0.0
     assert weakest_good({0.0: 0.7, 0.5: 0.71, 0.9: 0.709}) == 0.5
@@ -150,9 +157,30 @@ def test_the_weaker_strength_wins_a_near_tie():
 def test_withheld_nodes_are_never_trained_on():
     train, scored = withhold(A, 0)
     held = np.flatnonzero(scored.masks["eval"])
-    assert len(held) == 12
     assert not set(train) & set(held)
     assert len(train) + len(held) == 60
+    for c in range(3):  # class by class
+        assert sum(A.y[held] == c) == round(0.2 * sum(A.y == c))
+
+
+def test_too_few_labels_to_withhold_are_refused():
+    y = np.full(60, -1)
+    y[:2] = 0, 1
+    with pytest.raises(GraphError, match="graph 'a', y: too few labels"):
+        Fit(Game, TINY.with_(select="source-val"), [A.with_(y=y)]).run()
+
+
+def test_a_node_with_none_of_several_labels_is_not_trained_on():
+    several = np.eye(3, dtype=int)[A.y]
+    several[:10] = 0
+    single = np.where(np.arange(60) < 10, -1, A.y)
+    one, other = (weights(Fit(Game, TINY, [A.with_(y=y)])) for y in (several, single))
+    assert same(one, other)
+
+
+def test_divergence_is_an_error_not_a_model():
+    with pytest.raises(DivergenceError, match=r"the loss a is nan; lower lr, now 1e\+30"):
+        Fit(ERM, TINY.with_(lr=1e30, epochs=30), [A, B]).run()
 
 
 def test_selection_finds_that_propagation_hurts_on_a_heterophilous_validation_domain():
@@ -181,6 +209,23 @@ def test_collapse_is_said_aloud_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Fit(Game, TINY, [A, B]).run()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"bound": "budget", "rho": 0.01}, "raise rho, now 0.01"),
+        ({"adversarial": False}, "set adversarial=True"),
+        ({"backbone": "gat", "gate": "message"}, "bound='budget', or use gate='attention'"),
+        ({"backbone": "gat", "gate": "attention"}, "bound='budget'"),
+        ({"backbone": "gcn"}, "bound='budget'"),
+    ],
+)
+def test_the_advice_against_a_collapse_is_possible_and_new(changes, words):
+    r = Recipe(**changes)
+    assert advice(r).endswith(words)
+    if "budget" in words:
+        r.with_(bound="budget")
 
 
 @pytest.mark.parametrize(

@@ -67,10 +67,8 @@ class Run:
 
 
 def missing_files(benchmark: Benchmark, protocol: Protocol, store: Store) -> list[str]:
-    """The files without which a protocol cannot be run at all, when the store may not fetch them: those of its
-    sources and validation domains, and of its targets when none of them is there."""
-    if not store.offline:
-        return []
+    """The files not in the store without which a protocol cannot be run at all: those of its sources and
+    validation domains, and of its targets when none of them is there."""
     here = set(benchmark.available(store))
     needed = [*protocol.sources, *protocol.validation]
     needed += [] if here & set(protocol.targets) else protocol.targets
@@ -82,7 +80,7 @@ def load_domains(
     benchmark: Benchmark, protocol: Protocol, store: Store, options: Mapping[str, Any]
 ) -> dict[str, Graph]:
     """The domains of a protocol; targets whose files are not in the store are left out (sources may not be)."""
-    there = set(benchmark.available(store)) if store.offline else set(protocol.domains)
+    there = set(benchmark.available(store))
     wanted = [n for n in protocol.domains if n in there or n not in protocol.targets]
     return benchmark.load(wanted, store=store, **options)
 

@@ -20,8 +20,8 @@ def cells(records: Sequence[Record]) -> dict[str, list[float]]:
         protocol, scores = record["protocol"], record["metrics"]
         for metric in protocol["metrics"]:
             values = [100 * scores[t][metric] for t in protocol["targets"] if t in scores]
-            several = len(protocol["targets"]) > 1
-            label = f"{protocol['name']} {metric}"
+            several, of = len(protocol["targets"]) > 1, len(protocol["targets"])
+            label = f"{protocol['name']} {metric}" + (f" {len(values)} of {of} targets" if len(values) < of else "")
             columns.setdefault(f"{label} avg" if several else label, []).append(float(np.mean(values)))
             if several:
                 columns.setdefault(f"{label} min", []).append(float(np.min(values)))

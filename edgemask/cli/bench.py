@@ -15,6 +15,7 @@ from edgemask.cli.common import (
     Offline,
     Seed,
     Settings,
+    err,
     out,
     pairs,
     progress,
@@ -59,21 +60,25 @@ def bench(
     """
     from edgemask.bench.run import Run, execute, load_domains, missing_files, read_record, write_record
     from edgemask.bench.tables import footer, table
-    from edgemask.data import Store
+    from edgemask.data import DataError, Store
     from edgemask.data import benchmark as find
     from edgemask.enrich import default_cache
     from edgemask.estimator import resolve_device
     from edgemask.methods.registry import entry
-    from edgemask.recipe import recipe as stock
 
     source, options = find(benchmark), pairs(option)
     protocols = [source.protocol(name) for name in protocol] if protocol else source.protocols
     store, where = Store(data_root, offline=offline or None), resolve_device(device)
-    own = {name: entry(name).recipe for name in method}
-    settled = {name: (stock(recipe) if recipe else r).with_(**pairs(settings)) for name, r in own.items()}
+    settled = {name: entry(name).under(recipe, **pairs(settings)) for name in method}
     labels = {n: n + (f" ({recipe})" if recipe else "") + "".join(f" {s}" for s in settings) for n in method}
     groups: dict[str, list[dict[str, Any]]] = {label: [] for label in labels.values()}
     absent: dict[str, list[str]] = {}
+    for file in dict.fromkeys(f for p in protocols for d in p.domains for f in source.files(d)):
+        if not store.offline and not store.has(file):
+            try:
+                store.fetch(file)
+            except DataError as error:  # a run without it may be possible; the table says what is missing
+                err.print(escape(str(error)), highlight=False, soft_wrap=True)
     for p in protocols:
         if lacking := missing_files(source, p, store):
             absent[p.name] = lacking

@@ -26,6 +26,14 @@ Seed = Annotated[int, typer.Option(help="All randomness derives from it.")]
 Settings = Annotated[
     list[str], typer.Option("--set", metavar="NAME=VALUE", help="Override a recipe's setting; repeatable.")
 ]
+Reading = Annotated[
+    list[str],
+    typer.Option(
+        "--read",
+        metavar="NAME=VALUE",
+        help="How graphs are read: undirected=true, self_loops=drop, duplicates=merge; repeatable.",
+    ),
+]
 RecipeName = Annotated[str, typer.Option("--recipe", help="robust, paper or released.")]
 
 

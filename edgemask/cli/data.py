@@ -27,7 +27,7 @@ def data_list(data_root: DataRoot = None) -> None:
 
     store = Store(data_root, offline=True)
     table = Table(title=f"benchmarks (data root {escape(str(store.root))})", title_justify="left")
-    for column in ("name", "what", "domains here", "missing files"):
+    for column in ("name", "what", "domains here (unverified)", "missing files"):
         table.add_column(column, overflow="fold")
     for benchmark in BENCHMARKS.values():
         here = benchmark.available(store)
@@ -66,7 +66,7 @@ def data_info(name: str, data_root: DataRoot = None) -> None:
     for option, default in bench.options.items():
         card.add_row("option", f"{option} = {default!r}")
     for file in _files([name]):
-        card.add_row("file", f"{file.path} ({'here' if store.has(file) else 'missing'})")
+        card.add_row("file", f"{store.serving(file).path} ({'here' if store.has(file) else 'missing'})")
     out.print(card, markup=False, highlight=False)
 
 
@@ -83,7 +83,7 @@ def data_verify(
         status = store.status(file)
         altered += status == "altered"
         colour = {"present": "green", "missing": "yellow", "altered": "bold red"}[status]
-        out.print(f"[{colour}]{status:8}[/] {file.path}", highlight=False)
+        out.print(f"[{colour}]{status:8}[/] {store.serving(file).path}", highlight=False)
         if status == "altered":
             try:
                 store.get(file)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from edgemask.cli.common import (
     Device,
+    Reading,
     RecipeName,
     Seed,
     Settings,
@@ -34,6 +35,7 @@ def fit(
     settings: Settings = [],  # noqa: B006
     metric: Annotated[str, typer.Option(help="What selection maximises.")] = "micro_f1",
     seed: Seed = 0,
+    read: Reading = [],  # noqa: B006
     device: Device = "auto",
     checkpoint: Annotated[
         Path | None, typer.Option(help="Write the state here as it goes, and continue from it.")
@@ -48,8 +50,8 @@ def fit(
     estimator = EdgeMaskClassifier(recipe, seed=seed, device=device, metric=metric, **pairs(settings))
     with progress("fit") as on_epoch:
         estimator.fit(
-            [read_graph(p) for p in sources],
-            [read_graph(p) for p in validation],
+            [read_graph(p, **pairs(read)) for p in sources],
+            [read_graph(p, **pairs(read)) for p in validation],
             checkpoint_path=checkpoint,
             checkpoint_every=checkpoint_every,
             cache=default_cache(),
@@ -67,18 +69,22 @@ def predict(
     model: Annotated[Path, typer.Argument(help="A model file.")],
     graph: Annotated[Path, typer.Argument(help="Any graph with the same features; labels are not looked at.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file [default: standard output].")] = None,
+    read: Reading = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
-    """Write every node's class and class probabilities as CSV."""
+    """Write every node's class and class probabilities as CSV; a node is its id in a CSV folder, else its row."""
     import pandas as pd
 
     from edgemask.data import read_graph
+    from edgemask.data.csv_folder import node_ids
     from edgemask.estimator import EdgeMaskClassifier
 
     estimator = EdgeMaskClassifier.load(model, device=device)
-    p = estimator.predict_proba(read_graph(graph))
+    p = estimator.predict_proba(read_graph(graph, **pairs(read)))
     frame = pd.DataFrame(p, columns=[f"p:{c}" for c in estimator.classes_])
     frame.insert(0, "class", estimator.classes_[p.argmax(1)])
+    if graph.is_dir():
+        frame.index = pd.Index(node_ids(graph))
     frame.rename_axis("node").to_csv(output or sys.stdout)
 
 
@@ -87,6 +93,7 @@ def evaluate(
     model: Annotated[Path, typer.Argument(help="A model file.")],
     graph: Annotated[Path, typer.Argument(help="A labelled graph.")],
     metric: Annotated[list[str], typer.Option(help="Repeatable.")] = ["micro_f1", "macro_f1"],  # noqa: B006
+    read: Reading = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
     """Score a model on a labelled graph."""
@@ -94,7 +101,7 @@ def evaluate(
     from edgemask.estimator import EdgeMaskClassifier
     from edgemask.metrics import score
 
-    estimator, target = EdgeMaskClassifier.load(model, device=device), read_graph(graph)
+    estimator, target = EdgeMaskClassifier.load(model, device=device), read_graph(graph, **pairs(read))
     for name, value in score(metric, target, estimator.predict_proba(target)).items():
         out.print(f"{name} {100 * value:.2f}", highlight=False)
     out.print(
@@ -107,17 +114,23 @@ def explain(
     model: Annotated[Path, typer.Argument(help="A model file.")],
     graph: Annotated[Path, typer.Argument(help="Any graph with the same features.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV of every edge's mask and origin.")] = None,
+    read: Reading = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
     """Show what the MaskNet prunes, by origin; an edge counts as pruned when its mask is below 0.5."""
+    import numpy as np
     import pandas as pd
 
     from edgemask.data import read_graph
+    from edgemask.data.csv_folder import node_ids
     from edgemask.estimator import EdgeMaskClassifier
 
-    mask = EdgeMaskClassifier.load(model, device=device).explain(read_graph(graph))
+    mask = EdgeMaskClassifier.load(model, device=device).explain(read_graph(graph, **pairs(read)))
     frame = pd.DataFrame({"source": mask.edges[0], "destination": mask.edges[1], "origin": mask.origin, "mask": mask.s})
     if output:
+        if graph.is_dir():
+            names = np.array(node_ids(graph))
+            frame = frame.assign(source=names[frame["source"]], destination=names[frame["destination"]])
         frame.to_csv(output, index=False)
     table = Table(title="mask by origin", title_justify="left")
     for column in ("origin", "edges", "mean mask", "pruned"):
@@ -136,13 +149,16 @@ def theory(
     steps: Annotated[int, typer.Option(min=1, help="Steps of every gradient ascent.")] = 50,
     seed: Seed = 0,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The whole report as JSON.")] = None,
+    read: Reading = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
     """Check the paper's theory on a trained pair: KKT residuals, surrogate mask, duality bound, gradients."""
     from edgemask.data import read_graph
     from edgemask.estimator import EdgeMaskClassifier
 
-    report = EdgeMaskClassifier.load(model, device=device).theory(read_graph(graph), steps=steps, seed=seed)
+    report = EdgeMaskClassifier.load(model, device=device).theory(
+        read_graph(graph, **pairs(read)), steps=steps, seed=seed
+    )
     for title, rows in report.tables().items():
         wide().print(grid(title, rows))
     if output:

@@ -83,16 +83,19 @@ def read_csv(folder: str | Path, name: str | None = None, **options: Any) -> Gra
                   `label:<class>` of 0/1 for each class, all empty = missing); optional `mask:<name>` of 0/1.
     `edges.csv`   columns `source`, `destination`: ids of `nodes.csv`.
     `graph.json`  optional, as is each key in it: `name` (else the folder's), `classes` (else the label names,
-                  sorted), `features`, the width (else up to the highest index), and `undirected`, true where
-                  an edge stands for both directions.
+                  sorted; the option `classes` goes before both), `features`, the width (else up to the highest
+                  index), and `undirected`, true where an edge stands for both directions.
 
     Feature columns are numbered, not named, so that two folders cannot disagree on their order unseen.
     """
     folder = Path(folder)
-    path, info = folder / "graph.json", {}
+    path = folder / "graph.json"
+    info: dict[str, Any] = {}
     if path.exists():
         types = {"name": str, "classes": list, "features": int, "undirected": bool}
         info = read_info(path.read_bytes(), str(path), types)
+    if "classes" in options:
+        info["classes"] = list(options.pop("classes"))
     ids, fields = _read_nodes(folder / "nodes.csv", info)
     path, edges = folder / "edges.csv", []
     header, rows = _table(path)
@@ -154,6 +157,11 @@ def _read_nodes(path: Path, info: Mapping[str, Any]) -> tuple[dict[str, int], di
         elif single:
             if cell["label"] and classes is not None and cell["label"] not in classes:
                 raise GraphError(f"{where}: label {cell['label']!r} is not among the classes {classes}")
+            if classes is None and cell["label"].lower() in ("-1", "nan"):
+                raise GraphError(
+                    f"{where}: label {cell['label']!r}: leave the cell empty where the label is missing, "
+                    "or name it among the classes of graph.json"
+                )
             labels.append(cell["label"])
         for column, mask in masks.items():
             mask.append(_boolean(cell[column], where, column))
@@ -162,12 +170,23 @@ def _read_nodes(path: Path, info: Mapping[str, Any]) -> tuple[dict[str, int], di
 
     x: Any = np.array(values) if dense else _csr(indices, values, width)
     if single:
-        classes = sorted(set(labels) - {""}) if classes is None else classes
+        classes = _sorted_names(set(labels) - {""}) if classes is None else classes
         code = {**{name: i for i, name in enumerate(classes)}, "": MISSING}
         labels = [code[label] for label in labels]
     y = np.array(labels) if labels else None
     named = {column.removeprefix("mask:"): np.array(mask) for column, mask in masks.items()}
     return ids, {"x": x, "y": y, "classes": tuple(classes or ()), "masks": named}
+
+
+def _sorted_names(names: set[str]) -> list[str]:
+    """In order: whole numbers by value, anything else by letter."""
+    return sorted(names, key=int) if all(re.fullmatch("[0-9]{1,9}", name) for name in names) else sorted(names)
+
+
+def node_ids(folder: str | Path) -> list[str]:
+    """The ids of a folder's nodes, in the order its graph keeps."""
+    _, rows = _table(Path(folder) / "nodes.csv")
+    return [cell["id"] for _, cell in rows]
 
 
 def _csr(indices: list[list[int]], values: list[list[float]], width: int | None) -> Any:

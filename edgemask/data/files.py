@@ -68,18 +68,19 @@ def from_pyg(data: Data, name: str, **options: Any) -> Graph:
     """The graph of a PyTorch Geometric `Data`.
 
     Taken are `x` (dense or sparse), `edge_index`, `y` (N or N × 1; N × C with several labels per node;
-    -1 = missing), `classes` (their names) and every `*_mask`. All else, `edge_attr` and `edge_weight`
+    -1 = missing), `classes` (their names; the option of that name goes before) and every `*_mask`. All
+    else, masks of several splits, `edge_attr` and `edge_weight`
     included, a `Graph` cannot hold: it is left behind with a `GraphWarning`.
     """
     stored = data.to_dict()
     for field in ("x", "edge_index"):
         if stored.get(field) is None:
             raise GraphError(f"graph {name!r}, {field}: the data has none")
-    masks = sorted(key for key in stored if key.endswith("_mask"))
+    masks = sorted(key for key in stored if key.endswith("_mask") and np.ndim(stored[key]) != 2)
     left = sorted(stored.keys() - {"x", "edge_index", "y", "classes", "num_nodes", *masks})
     if left:
         warnings.warn(f"graph {name!r}: cannot hold {', '.join(left)}, left behind", GraphWarning, stacklevel=2)
-    y, classes = _numpy(stored.get("y")), tuple(stored.get("classes", ()))
+    y, classes = _numpy(stored.get("y")), tuple(options.pop("classes", stored.get("classes", ())))
     if np.ndim(y) == 2 and y.shape[1] == 1 and len(classes) != 1:  # a column of labels, not one class yes or no
         y = y[:, 0]
     x, edges = _numpy(stored["x"]), _numpy(stored["edge_index"])

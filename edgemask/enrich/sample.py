@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from edgemask.enrich.cache import Cache
-from edgemask.enrich.knn import knn
+from edgemask.enrich.knn import EnrichWarning, knn
 from edgemask.enrich.spectral import Affinity, spectral_clusters
 from edgemask.graph import Graph
 
@@ -75,13 +76,17 @@ def enrich(
 
     `k` neighbours per node and a number of `clusters` (0 = none of that kind); `affinity`, `gamma` and
     `seed` as in `spectral_clusters`; `device` is where dense neighbour search runs, and changes nothing
-    else. With a `cache`, results are read from it and stored in it.
+    else. With a `cache`, results are read from it and stored in it. A graph too small for `k` or `clusters`
+    gets fewer, with an `EnrichWarning`.
     """
     x, n = graph.x, graph.num_nodes
-    if not 0 <= k < n:
-        raise ValueError(f"graph {graph.name!r}: k must be in 0 … {n - 1} (nodes - 1), got {k}")
-    if clusters != 0 and not 2 <= clusters <= n:
-        raise ValueError(f"graph {graph.name!r}: clusters must be 0 or in 2 … {n} (nodes), got {clusters}")
+    if k < 0:
+        raise ValueError(f"graph {graph.name!r}: k must be at least 0, got {k}")
+    if clusters < 0 or clusters == 1:
+        raise ValueError(f"graph {graph.name!r}: clusters must be 0 or at least 2, got {clusters}")
+    k = _fitting(graph, "k", k, n - 1, n - 1)
+    usable = int((abs(x).sum(axis=1) > 0).sum()) if affinity == "cosine" else n
+    clusters = _fitting(graph, "clusters", clusters, usable, usable // 2 if usable > 3 else 0)
     lists, assignment = np.empty((n, 0), dtype=np.int64), np.full(n, -1, dtype=np.int64)
 
     def find_neighbours() -> Array:
@@ -102,6 +107,18 @@ def enrich(
     pairs.setflags(write=False)
     assignment.setflags(write=False)
     return EnrichedGraph(graph, pairs, assignment)
+
+
+def _fitting(graph: Graph, name: str, value: int, most: int, instead: int) -> int:
+    """`value`, or what a graph too small for it gets `instead`, said aloud: one recipe serves graphs of any size."""
+    if value <= most:
+        return value
+    warnings.warn(
+        f"graph {graph.name!r}: {name} = {value} is more than its {most} nodes with features allow; {instead} is used",
+        EnrichWarning,
+        stacklevel=3,
+    )
+    return instead
 
 
 @dataclass(frozen=True, eq=False)

@@ -116,7 +116,7 @@ class Domain:
     x: SparseMatrix | Tensor
     edges: Edges
     y: Tensor | None  # class index per node, -1 = missing
-    labelled: Tensor  # positions of the nodes with a label
+    labelled: Tensor  # positions of the nodes with a class
     graph: Graph
 
     @classmethod
@@ -124,15 +124,12 @@ class Domain:
         device = torch.device(device)
         x = SparseMatrix(graph.x, device) if graph.is_sparse else torch.tensor(graph.x, device=device)
         src, dst = torch.tensor(graph.edges, device=device)
-        y = graph.y
-        if y is not None and y.ndim == 2:  # one label per node: the first
-            y = np.where(graph.labelled, y.argmax(1), -1)
         return cls(
             name=graph.name,
             x=x,
             edges=Edges.build(src, dst, graph.num_nodes),
-            y=None if y is None else torch.tensor(y, device=device),
-            labelled=torch.tensor(np.flatnonzero(graph.labelled), device=device),
+            y=None if graph.y is None else torch.tensor(graph.first_labels, device=device),
+            labelled=torch.tensor(np.flatnonzero(graph.first_labels >= 0), device=device),
             graph=graph,
         )
 

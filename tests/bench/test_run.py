@@ -255,4 +255,3 @@ def test_a_protocol_whose_sources_are_missing_is_reported_not_run(tmp_path: Path
     lacking = missing_files(bench, protocol, store)
     assert "facebook100/Caltech36.mat" in lacking
     assert "facebook100/Brown11.mat" in lacking  # no target is there either
-    assert missing_files(bench, protocol, Store(tmp_path, offline=False)) == []

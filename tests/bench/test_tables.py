@@ -51,7 +51,7 @@ def test_several_targets_are_an_average_and_a_minimum():
 
 def test_a_missing_target_is_left_out_of_the_average():
     partly = record({"b": 0.5, "c": 0.25}, targets=["b", "c", "d"], missing=["d"])
-    assert cells([partly]) == {"a→b micro_f1 avg": [37.5], "a→b micro_f1 min": [25.0]}
+    assert list(cells([partly]).values()) == [[37.5], [25.0]]
 
 
 def test_every_metric_has_its_column():
@@ -101,3 +101,8 @@ def test_a_protocol_whose_data_is_absent_has_a_column_that_says_so():
 @pytest.mark.parametrize(("seeds", "words"), [([0], "1 seed"), ([0, 0, 1, 2], "3 seeds")])
 def test_the_footer_counts_distinct_seeds(seeds, words):
     assert words in footer([record({"b": 0.5}, seed=s) for s in seeds])
+
+
+def test_an_average_over_some_of_the_targets_says_of_how_many():
+    partly = record({"b": 0.5}, targets=["b", "c", "d"], missing=["c", "d"])
+    assert list(cells([partly])) == ["a→b micro_f1 1 of 3 targets avg", "a→b micro_f1 1 of 3 targets min"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from edgemask.data.csv_folder import read_csv, write_csv
+from edgemask.data.csv_folder import node_ids, read_csv, write_csv
 from edgemask.graph import Graph, GraphError
 
 NODES = "id,label,x0,x1\nann,red,1,2\nbob,,0.5,-1e3\neve,blue,0,0\n"
@@ -157,3 +157,35 @@ def test_random_floats_survive_csv(tmp_path: Path, sparse: bool) -> None:
     graph = make("floats", sp.csr_array(x) if sparse else x, [])
     write_csv(graph, tmp_path)
     assert_same(read_csv(tmp_path), graph)
+
+
+def hand_written(folder: Path, labels: list[str]) -> Path:
+    """A folder as a person would write it: an id, a label and one feature per node, one edge."""
+    folder.mkdir()
+    rows = [f"n{i},{label},{i}" for i, label in enumerate(labels)]
+    (folder / "nodes.csv").write_text("\n".join(["id,label,x0", *rows]) + "\n")
+    (folder / "edges.csv").write_text("source,destination\nn0,n1\n")
+    return folder
+
+
+def test_numbers_as_labels_are_ordered_by_value(tmp_path: Path):
+    assert read_csv(hand_written(tmp_path / "g", ["10", "2", "1"])).classes == ("1", "2", "10")
+    assert read_csv(hand_written(tmp_path / "h", ["10", "b", "1"])).classes == ("1", "10", "b")
+
+
+def test_classes_may_be_named_by_the_reader(tmp_path: Path):
+    graph = read_csv(hand_written(tmp_path / "g", ["go", "go", ""]), classes=("chess", "go"))
+    assert graph.classes == ("chess", "go")
+    assert graph.y.tolist() == [1, 1, -1]
+
+
+@pytest.mark.parametrize("label", ["-1", "nan", "NaN"])
+def test_a_missing_label_is_an_empty_cell_not_a_number(tmp_path: Path, label):
+    folder = hand_written(tmp_path / "g", ["2", label])
+    with pytest.raises(GraphError, match=rf"nodes.csv, row 3: label '{label}': leave the cell empty"):
+        read_csv(folder)
+    assert read_csv(folder, classes=("2", label)).y.tolist() == [0, 1]
+
+
+def test_the_ids_of_a_folder_are_in_the_graphs_order(tmp_path: Path):
+    assert node_ids(hand_written(tmp_path / "g", ["a", "b"])) == ["n0", "n1"]

@@ -346,3 +346,12 @@ def test_mat_reads_the_citation_data(data_root: Path) -> None:
     assert graph.is_undirected
     assert graph.y is not None
     assert (graph.y.sum(1) == 2).sum() == 15
+
+
+def test_masks_of_several_splits_are_left_behind_with_a_warning():
+    data = Data(x=torch.ones(4, 2), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))
+    data.train_mask, data.val_mask = torch.ones(4, 10, dtype=torch.bool), torch.ones(4, dtype=torch.bool)
+    with pytest.warns(GraphWarning, match="cannot hold train_mask, left behind"):
+        graph = files.from_pyg(data, "g", classes=("a", "b", "c"))
+    assert list(graph.masks) == ["val"]
+    assert graph.classes == ("a", "b", "c")

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from edgemask.enrich import Cache, EnrichedGraph, Origin, enrich, knn
+from edgemask.enrich import Cache, EnrichedGraph, EnrichWarning, Origin, enrich, knn
 from edgemask.enrich import sample as module
 from edgemask.enrich.sample import draw_distinct, unrank
 from edgemask.graph import Graph
@@ -76,15 +76,20 @@ def test_zero_means_none_of_that_kind(graph):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"k": 30}, r"'ring': k must be in 0 … 29 .*got 30"),
-        ({"k": -1}, r"'ring': k must be in 0 … 29 .*got -1"),
-        ({"clusters": 31}, r"'ring': clusters must be 0 or in 2 … 30 .*got 31"),
-        ({"clusters": 1}, r"'ring': clusters must be 0 or in 2 … 30 .*got 1"),
+        ({"k": -1}, r"'ring': k must be at least 0, got -1"),
+        ({"clusters": 1}, r"'ring': clusters must be 0 or at least 2, got 1"),
     ],
 )
 def test_settings_out_of_range_name_the_graph(graph, arguments, message):
     with pytest.raises(ValueError, match=message):
         enrich(graph, **{"k": 0, "clusters": 0, **arguments})
+
+
+def test_a_graph_too_small_gets_fewer_and_says_so(graph):
+    with pytest.warns(EnrichWarning, match=r"'ring': k = 30 is more than its 29 nodes with features allow; 29 is used"):
+        assert enrich(graph, k=30, clusters=0).num_knn_pairs == 30 * 29 // 2
+    with pytest.warns(EnrichWarning, match=r"'ring': clusters = 31 is more than its 30 .*; 15 is used"):
+        assert enrich(graph, k=0, clusters=31).clusters.max() < 15
 
 
 def test_results_are_read_only(enriched):

@@ -8,6 +8,7 @@ import pytest
 from edgemask import inference
 from edgemask.data.synthetic import demo_family
 from edgemask.methods.registry import METHODS, entry
+from edgemask.recipe import RECIPES
 from edgemask.training import Fit
 
 A, B, C = demo_family(80).values()
@@ -47,3 +48,11 @@ def test_a_name_says_which_edges_are_trained_on():
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match=r"no method 'erm' \(methods: erm-mlp, .*edgemask-dg-star\)"):
         entry("erm")
+
+
+def test_a_stock_recipe_does_not_change_what_a_method_is():
+    assert not entry("edgemask-dg").under("paper").enriched
+    assert entry("edgemask-dg-star-knn").under("paper").clusters == 0
+    plain = entry("erm-mlp").under("robust", epochs=3)
+    assert (plain.backbone, plain.mask, plain.enriched, plain.epochs) == ("mlp", False, False, 3)
+    assert entry("edgemask-dg-star").under("paper") == RECIPES["paper"]
