@@ -1,4 +1,4 @@
-"""The masked attention operator: one small function, so that faster kernels can take its place.
+"""The masked attention operator: one small function over the backends in `edgemask.nn.kernels`.
 
 For an edge e = u → v with mask s_e, and head k (Section 4.3 of the paper):
 
@@ -12,19 +12,13 @@ For an edge e = u → v with mask s_e, and head k (Section 4.3 of the paper):
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from edgemask.nn.aggregate import aggregate, segment_max, segment_sum
+from edgemask.nn.kernels import GATES, Gate, cpu, reference
+from edgemask.nn.kernels.reference import edge_softmax
 from edgemask.nn.tensors import Edges
 
-Gate = Literal["message", "attention", "softmax"]
-GATES: tuple[Gate, ...] = get_args(Gate)
-SLOPE = 0.2  # of the LeakyReLU, as in GAT
-LARGEST = 80.0  # exp of it is finite in float32; only an edge of weight 0 can lie above
+__all__ = ["GATES", "Gate", "attend", "edge_softmax"]
 
 
 def attend(
@@ -40,23 +34,7 @@ def attend(
 ) -> Tensor:
     """N × H × d_h outputs from z (N × H × d_h), a_src·z and a_dst·z (N × H), the mask s (one value per real
     edge; None is all ones) and its logit coefficients c (H). `dropout` is on the attention coefficients."""
-    weight = edges.spread(s)
-    logits = logit_src[edges.src] + logit_dst[edges.dst]
-    if gate != "softmax":
-        logits = logits + weight.unsqueeze(1) * c
-    alpha = edge_softmax(edges, F.leaky_relu(logits, SLOPE), weight if gate == "softmax" else None)
-    if gate == "message":
-        alpha = alpha * weight.unsqueeze(1)
-    alpha = F.dropout(alpha, dropout, training=dropout > 0)
-    # One product per head: nothing of size edges × heads × d_h is formed.
-    return torch.stack([aggregate(edges, alpha[:, k], z[:, k]) for k in range(z.shape[1])], dim=1)
-
-
-def edge_softmax(edges: Edges, logits: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Softmax of M × H logits over the edges into each node; with `weight`, of w·exp(logit)."""
-    if weight is None:
-        exp = (logits - segment_max(edges, logits.detach())[edges.dst]).exp()
-    else:  # an edge of weight 0 is not there: it must not set the scale for the others
-        present = logits.detach().masked_fill(weight.unsqueeze(1) == 0, -torch.inf)
-        exp = (logits - segment_max(edges, present)[edges.dst]).clamp_max(LARGEST).exp() * weight.unsqueeze(1)
-    return exp / segment_sum(edges, exp)[edges.dst]
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+    backend = cpu.attend if z.device.type == "cpu" else reference.attend
+    return backend(edges, z, logit_src, logit_dst, s, c, gate=gate, dropout=dropout)
