@@ -30,7 +30,7 @@ class EdgeMask:
 
 def reading_edges(recipe: Recipe, domain: Domain, seed: int, cache: Cache | None = None) -> Edges:
     """The edges a graph is read on: its own, or its own and a seeded sample of feature-derived ones."""
-    if recipe.test_graph == "original" or not recipe.enriched:
+    if recipe.test_graph == "original":
         return domain.edges
     return enriched_edges(recipe, domain, seed, cache)
 

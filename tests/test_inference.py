@@ -36,7 +36,6 @@ def trained(**changes) -> Game:
 
 def test_a_target_is_read_on_its_own_edges_by_default():
     assert reading_edges(TINY, TARGET, 0) is TARGET.edges
-    assert reading_edges(TINY.with_(test_graph="enriched", k=0, clusters=0), TARGET, 0) is TARGET.edges
 
 
 def test_an_enriched_reading_adds_to_the_targets_edges():
