@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
+
+from edgemask.atomic import replacing
 
 FORMAT = 1
 
@@ -27,20 +27,11 @@ def write(path: str | Path, kind: str, tensors: Mapping[str, Tensor], meta: Mapp
 
     A reader sees the old file or the new one, whenever the writer dies.
     """
-    path = Path(path)
     held = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     header = json.dumps({"format": FORMAT, "kind": kind, "meta": meta})
     blob = save(held, metadata={"edgemask": header, "sha256": _digest(header, held)})
-    part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with part.open("wb") as sink:
-            sink.write(blob)
-            sink.flush()
-            os.fsync(sink.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(Path(path)) as sink:
+        sink.write(blob)
 
 
 def read(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import resource
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ import torch
 
 from edgemask import inference
 from edgemask._version import __version__
+from edgemask.atomic import replacing
 from edgemask.data import Benchmark, DataError, Store
 from edgemask.enrich import Cache
 from edgemask.graph import Graph
@@ -169,17 +169,9 @@ def write_record(record: Record, path: Path) -> None:
     """Write a record once, atomically; a record that is there is never written again."""
     if path.exists():
         raise FileExistsError(f"{path} exists: records are never rewritten")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
-    try:
-        with part.open("w", encoding="utf-8") as sink:
-            json.dump(record, sink, ensure_ascii=False)
-            sink.write("\n")
-            sink.flush()
-            os.fsync(sink.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path, text=True) as sink:
+        json.dump(record, sink, ensure_ascii=False)
+        sink.write("\n")
 
 
 def read_record(path: Path) -> Record:

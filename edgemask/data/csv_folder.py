@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from edgemask.data.forms import blaming, read_info, replacing
+from edgemask.atomic import replacing
+from edgemask.data.forms import blaming, read_info
 from edgemask.graph import MISSING, Array, Graph, GraphError
 
 BOOLEANS = {"1": True, "0": False, "true": True, "false": False}

@@ -21,8 +21,9 @@ import scipy.io
 import scipy.sparse as sp
 import torch
 
+from edgemask.atomic import replacing
 from edgemask.data.csv_folder import read_csv, write_csv
-from edgemask.data.forms import blaming, read_info, replacing
+from edgemask.data.forms import blaming, read_info
 from edgemask.graph import MISSING, Graph, GraphError, GraphWarning
 
 if TYPE_CHECKING:

@@ -1,29 +1,14 @@
-"""What the forms of graph file share: whole writes, errors that name the file, and JSON of known keys."""
+"""What the forms of graph file share: errors that name the file, and JSON of known keys."""
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from edgemask.graph import GraphError
-
-
-@contextmanager
-def replacing(path: Path, *, text: bool = False) -> Iterator[Any]:
-    """A file that takes the place of `path` once all is written, and not before."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    mode, encoding, newline = ("x", "utf-8", "") if text else ("xb", None, None)
-    try:
-        with draft.open(mode, encoding=encoding, newline=newline) as file:
-            yield file
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgemask.atomic import replacing
 from edgemask.enrich.knn import EnrichWarning, is_sparse
 
 Array = npt.NDArray[Any]
@@ -78,13 +78,5 @@ def _read(path: Path, question: str) -> Array:
 
 
 def _write(path: Path, question: str, array: Array) -> None:
-    """Write beside, then rename: a reader sees the whole file or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, question=question, checksum=_digest(question, array), array=array)
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
+    with replacing(path) as file:
+        np.savez(file, question=question, checksum=_digest(question, array), array=array)

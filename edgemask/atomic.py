@@ -1,0 +1,26 @@
+"""Whole writes: a reader sees the old file or the new one, whenever the writer dies."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def replacing(path: Path, *, text: bool = False) -> Iterator[Any]:
+    """A file that takes the place of `path` once all is written and on disk, and not before; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
+    mode, encoding, newline = ("x", "utf-8", "") if text else ("xb", None, None)
+    try:
+        with part.open(mode, encoding=encoding, newline=newline) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
