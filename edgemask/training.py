@@ -15,7 +15,7 @@ from torch import Tensor
 from edgemask import checkpoint
 from edgemask.enrich import Cache, enrich
 from edgemask.game import collapsed
-from edgemask.graph import Graph, GraphError, collect
+from edgemask.graph import Array, Graph, GraphError, collect
 from edgemask.inference import raw_logits, reading_edges, to_probabilities
 from edgemask.methods.base import Method, Source, seeded
 from edgemask.metrics import score
@@ -24,6 +24,7 @@ from edgemask.nn.tensors import Domain, Edges
 from edgemask.recipe import Recipe
 from edgemask.seeds import derive, numpy_stream
 
+ALL = "all sources"  # the name of the last stage of a fit
 SOURCE_VAL = 0.2  # share of each source's labelled nodes that `source-val` withholds
 INDIFFERENCE = 0.002  # of two strengths closer than this on the selection's metric, the weaker is taken
 
@@ -38,7 +39,8 @@ class CollapseWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Watched:
-    """A labelled graph that a selection rule scores on (`eval` mask respected), and the edges it is read on."""
+    """A graph that is looked at while training goes on, and the edges it is read on. A selection rule scores on its
+    labels (`eval` mask respected)."""
 
     graph: Graph
     domain: Domain
@@ -128,20 +130,21 @@ class Trainer:
 
     def scores(self) -> dict[float, float]:
         """Mean metric over the watched graphs for each candidate strength, under `weights()`."""
-        method, current = self.method, None
-        if self.average is not None:
-            current = {name: t.clone() for name, t in method.networks.state_dict().items()}
-            method.networks.load_state_dict(self.average)
-        totals: dict[float, list[float]] = {alpha: [] for alpha in method.recipe.alpha}
+        totals: dict[float, list[float]] = {alpha: [] for alpha in self.method.recipe.alpha}
         for watched in self.watched:
-            domain = watched.domain
-            logits = raw_logits(method, domain, watched.edges)
-            for alpha, values in totals.items():
-                p = to_probabilities(propagate(domain.edges, logits, alpha, method.recipe.steps))
-                values.append(score((self.metric,), watched.graph, p)[self.metric])
-        if current is not None:
-            method.networks.load_state_dict(current)
+            for alpha, p in self.probabilities(watched).items():
+                totals[alpha].append(score((self.metric,), watched.graph, p)[self.metric])
         return {alpha: float(np.mean(values)) for alpha, values in totals.items()}
+
+    def probabilities(self, watched: Watched) -> dict[float, Array]:
+        """Class probabilities of a graph for each candidate strength, under `weights()`."""
+        method, domain = self.method, watched.domain
+        current = {name: t.clone() for name, t in method.networks.state_dict().items()}
+        method.networks.load_state_dict(self.weights())
+        logits = raw_logits(method, domain, watched.edges)
+        method.networks.load_state_dict(current)
+        steps = method.recipe.steps
+        return {a: to_probabilities(propagate(domain.edges, logits, a, steps)) for a in method.recipe.alpha}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors, numbers = self.method.state()
@@ -229,7 +232,7 @@ class Fit:
             while not trainer.done:
                 trainer.step()
                 if self.on_epoch:
-                    self.on_epoch(trainer, "all sources" if stage is None else f"without {stage}")
+                    self.on_epoch(trainer, ALL if stage is None else f"without {stage}")
                 if self.path and (trainer.epoch % self.every == 0 or trainer.done):
                     self._write_checkpoint(trainer)
             if stage is not None:

@@ -54,6 +54,17 @@ def table(title: str, groups: dict[str, list[Record]], absent: Sequence[str] = (
     return out
 
 
+def with_oracle(groups: dict[str, list[Record]]) -> dict[str, list[Record]]:
+    """The groups, each followed by what the oracle would have chosen, where the records hold it."""
+    rows: dict[str, list[Record]] = {}
+    for name, records in groups.items():
+        rows[name] = records
+        if looked := [r for r in records if "oracle" in r]:
+            rule = {"select": {"rule": "oracle (looks at the target)"}}
+            rows[f"{name}, oracle"] = [r | rule | {"metrics": r["oracle"]["metrics"]} for r in looked]
+    return rows
+
+
 def footer(records: Sequence[Record]) -> str:
     """What a reader must know beside the numbers: seeds, data that was not there."""
     seeds = len({r["seed"] for r in records})

@@ -49,6 +49,9 @@ def bench(
     option: Annotated[
         list[str], typer.Option(metavar="NAME=VALUE", help="An option of the benchmark; repeatable.")
     ] = [],  # noqa: B006
+    oracle: Annotated[
+        bool, typer.Option("--oracle", help="Also show the best epoch and strength on the target, beside the rule's.")
+    ] = False,
     results: Annotated[Path, typer.Option(help="Where the records are written.")] = Path("results"),
     device: Device = "auto",
     data_root: DataRoot = None,
@@ -59,7 +62,7 @@ def bench(
     A run whose record is already there is not run again.
     """
     from edgemask.bench.run import Run, execute, load_domains, missing_files, read_record, write_record
-    from edgemask.bench.tables import footer, table
+    from edgemask.bench.tables import footer, table, with_oracle
     from edgemask.data import DataError, Store
     from edgemask.data import benchmark as find
     from edgemask.enrich import default_cache
@@ -86,7 +89,7 @@ def bench(
         domains = load_domains(source, p, store, options)
         for name, label in labels.items():
             for seed in range(seeds):
-                run = Run(benchmark, {**source.options, **options}, p, name, settled[name], seed)
+                run = Run(benchmark, {**source.options, **options}, p, name, settled[name], seed, oracle)
                 path = run.path(results, domains)
                 if path.exists():
                     record = read_record(path)
@@ -95,7 +98,7 @@ def bench(
                         record = execute(run, domains, device=where, cache=default_cache(), on_epoch=on_epoch)
                     write_record(record, path)
                 groups[label].append(record)
-    wide().print(table(f"{benchmark}: {source.card.title}", groups, list(absent)))
+    wide().print(table(f"{benchmark}: {source.card.title}", with_oracle(groups), list(absent)))
     records = [r for group in groups.values() for r in group]
     if records:
         out.print(footer(records), highlight=False)

@@ -255,3 +255,20 @@ def test_a_protocol_whose_sources_are_missing_is_reported_not_run(tmp_path: Path
     lacking = missing_files(bench, protocol, store)
     assert "facebook100/Caltech36.mat" in lacking
     assert "facebook100/Brown11.mat" in lacking  # no target is there either
+
+
+def test_the_oracle_is_shown_beside_the_rule_and_changes_nothing():
+    plain = execute(RUN, DOMAINS, device=CPU)
+    asked = execute(replace(RUN, oracle=True), DOMAINS, device=CPU)
+    for part in ("metrics", "select", "curves"):
+        assert asked[part] == plain[part]
+    assert "oracle" not in plain
+    metric = PROTOCOL.metrics[0]
+
+    def headline(metrics):
+        return np.mean([m[metric] for m in metrics.values()])
+
+    assert headline(asked["oracle"]["metrics"]) >= headline(asked["metrics"])
+    assert asked["oracle"]["alpha"] in RUN.recipe.alpha
+    assert RUN.key(DOMAINS) != replace(RUN, oracle=True).key(DOMAINS)
+    assert "oracle_asked" not in RUN.describe(DOMAINS)

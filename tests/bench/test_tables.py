@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from edgemask.bench.tables import ABSENT, cells, footer, mean_std, table
+from edgemask.bench.tables import ABSENT, cells, footer, mean_std, table, with_oracle
 
 
 def record(scores, *, name="a→b", seed=0, rule="last", targets=None, missing=(), metrics=("micro_f1",)):
@@ -106,3 +106,11 @@ def test_the_footer_counts_distinct_seeds(seeds, words):
 def test_an_average_over_some_of_the_targets_says_of_how_many():
     partly = record({"b": 0.5}, targets=["b", "c", "d"], missing=["c", "d"])
     assert list(cells([partly])) == ["a→b micro_f1 1 of 3 targets avg", "a→b micro_f1 1 of 3 targets min"]
+
+
+def test_what_the_oracle_would_choose_stands_in_a_row_of_its_own():
+    looked = record({"b": 0.5}) | {"oracle": {"metrics": {"b": {"micro_f1": 0.75}}}}
+    text = shown(with_oracle({"gcn": [looked], "mlp": [record({"b": 0.4})]}))
+    assert row(text, "gcn ") == ["gcn", "50.0", "50.0", "last"]
+    assert row(text, "gcn, oracle") == ["gcn, oracle", "75.0", "75.0", "oracle (looks at the target)"]
+    assert "mlp, oracle" not in text
