@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgemask.enrich import Cache, Origin, enrich
+from edgemask.enrich import Cache, Origin
 from edgemask.enrich.cache import feature_hash
 from edgemask.game import Game
 from edgemask.graph import Array, Graph
-from edgemask.methods.base import Method
+from edgemask.methods.base import Method, draw_edges, make_sampler
 from edgemask.nn.propagate import propagate
 from edgemask.nn.tensors import Domain, Edges
 from edgemask.recipe import Recipe
@@ -38,27 +38,25 @@ def reading_edges(recipe: Recipe, domain: Domain, seed: int, cache: Cache | None
 def enriched_edges(recipe: Recipe, domain: Domain, seed: int, cache: Cache | None = None) -> Edges:
     """A seeded sample of a graph's enrichment under a recipe, the same whatever the graph's labels and masks."""
     device = domain.edges.src.device
-    enriched = enrich(
-        domain.graph, k=recipe.k, clusters=recipe.clusters, affinity=recipe.affinity, seed=0, cache=cache, device=device
-    )
-    drawn = enriched.sampler(device).sample(
-        torch_stream(seed, "inference", feature_hash(domain.graph.x), device=device),
-        knn_ratio=recipe.knn_ratio,
-        spectral_ratio=recipe.spectral_ratio,
-        knn_budget=recipe.knn_budget,
-        spectral_budget=recipe.spectral_budget,
-    )
-    return Edges.build(drawn.src, drawn.dst, drawn.num_nodes, drawn.origin)
+    stream = torch_stream(seed, "inference", feature_hash(domain.graph.x), device=device)
+    return draw_edges(recipe, make_sampler(recipe, domain.graph, device, cache), stream)
 
 
 def raw_logits(method: Method, domain: Domain, edges: Edges) -> Tensor:
     """The classifier's logits on `edges` under the recipe's test mask, before propagation."""
     kind = method.recipe.test_mask
-    if kind == "masknet" and isinstance(method, Game) and method.recipe.mask:
-        return method.logits(domain, edges, method.mask_of(domain, edges))
+    if kind == "masknet":
+        return method.logits(domain, edges, masked(method).mask_of(domain, edges))
     if kind == "zeros":
         return method.logits(domain, edges, torch.zeros(edges.num_real, device=edges.src.device))
     return method.logits(domain, edges)
+
+
+def masked(method: Method) -> Game:
+    """The method, if it has a MaskNet to ask."""
+    if not isinstance(method, Game) or not method.recipe.mask:
+        raise ValueError("this model was trained without a MaskNet: it has no edge mask")
+    return method
 
 
 def probabilities(method: Method, graph: Graph, alpha: float, *, seed: int = 0, cache: Cache | None = None) -> Array:
@@ -79,11 +77,9 @@ def mask_edges(method: Method, domain: Domain, seed: int, cache: Cache | None = 
 
 def edge_mask(method: Method, graph: Graph, *, seed: int = 0, cache: Cache | None = None) -> EdgeMask:
     """The trained MaskNet's mask of every edge of the (enriched, where the recipe enriches) graph."""
-    if not isinstance(method, Game) or not method.recipe.mask:
-        raise ValueError("this model was trained without a MaskNet: it has no edge mask")
-    domain = Domain.of(graph, method.device)
+    game, domain = masked(method), Domain.of(graph, method.device)
     edges = mask_edges(method, domain, seed, cache)
-    s = method.mask_of(domain, edges)
+    s = game.mask_of(domain, edges)
     pairs = torch.stack([edges.src[edges.real], edges.dst[edges.real]])
     names = np.array([origin.name.lower() for origin in Origin])
     return EdgeMask(pairs.cpu().numpy(), names[edges.origin.cpu().numpy()], s.double().cpu().numpy())

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from edgemask import checkpoint
-from edgemask.enrich import Cache, enrich
+from edgemask.enrich import Cache
 from edgemask.game import collapsed
 from edgemask.graph import Array, Graph, GraphError, collect
 from edgemask.inference import raw_logits, reading_edges, to_probabilities
-from edgemask.methods.base import Method, Source, seeded
+from edgemask.methods.base import Method, Source, make_sampler, seeded
 from edgemask.metrics import score
 from edgemask.nn.propagate import propagate
 from edgemask.nn.tensors import Domain, Edges
@@ -258,12 +258,8 @@ class Fit:
         )
 
     def _source(self, graph: Graph, nodes: Any) -> Source:
-        r, sampler = self.recipe, None
-        if r.enriched:
-            enriched = enrich(
-                graph, k=r.k, clusters=r.clusters, affinity=r.affinity, cache=self.cache, device=self.device
-            )
-            sampler = enriched.sampler(self.device)
+        r = self.recipe
+        sampler = make_sampler(r, graph, self.device, self.cache) if r.enriched else None
         return Source(Domain.of(graph, self.device), torch.tensor(nodes, device=self.device), sampler)
 
     def _choose(self, trainer: Trainer) -> Choice:

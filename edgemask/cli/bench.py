@@ -42,7 +42,7 @@ def methods() -> None:
 def bench(
     benchmark: Annotated[str, typer.Argument(help="A benchmark (`edgemask data list`).")],
     method: Annotated[list[str], typer.Option(help="A method (`edgemask methods`); repeatable.")],
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, 0 … n-1.")] = 5,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds, 0 … n-1 [default: the protocol's].")] = None,
     protocol: Annotated[list[str] | None, typer.Option(help="Only these protocols.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A stock recipe in place of the method's own.")] = None,
     settings: Settings = [],  # noqa: B006
@@ -88,7 +88,7 @@ def bench(
             continue
         domains = load_domains(source, p, store, options)
         for name, label in labels.items():
-            for seed in range(seeds):
+            for seed in range(seeds or p.repeats):
                 run = Run(benchmark, {**source.options, **options}, p, name, settled[name], seed, oracle)
                 path = run.path(results, domains)
                 if path.exists():

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgemask import checkpoint
-from edgemask.enrich import Sampler
+from edgemask.enrich import Cache, Sampler, enrich
+from edgemask.graph import Graph
 from edgemask.nn.tasknet import tasknet
 from edgemask.nn.tensors import Domain, Edges
 from edgemask.recipe import Recipe
@@ -66,15 +67,8 @@ class Method(ABC):
         """This epoch's edges of a source: original ∪ sampled kNN ∪ sampled spectral (Section 4.1)."""
         if source.sampler is None:
             return source.domain.edges
-        r = self.recipe
-        drawn = source.sampler.sample(
-            torch_stream(self.seed, "sample", source.domain.name, epoch, device=self.device),
-            knn_ratio=r.knn_ratio,
-            spectral_ratio=r.spectral_ratio,
-            knn_budget=r.knn_budget,
-            spectral_budget=r.spectral_budget,
-        )
-        return Edges.build(drawn.src, drawn.dst, drawn.num_nodes, drawn.origin)
+        stream = torch_stream(self.seed, "sample", source.domain.name, epoch, device=self.device)
+        return draw_edges(self.recipe, source.sampler, stream)
 
     def risk(self, source: Source, edges: Edges, s: Tensor | None = None) -> Tensor:
         """Cross-entropy of the classifier, in training mode, on the training nodes of one source."""
@@ -101,6 +95,24 @@ class Method(ABC):
         self.networks.load_state_dict(checkpoint.unpack("networks", tensors))
         for name, optimiser in self.optimisers.items():
             checkpoint.unpack_optimiser(f"optimiser-{name}", tensors, optimiser)
+
+
+def make_sampler(recipe: Recipe, graph: Graph, device: torch.device, cache: Cache | None) -> Sampler:
+    """The sampler of a graph's enrichment under a recipe."""
+    k, clusters, affinity = recipe.k, recipe.clusters, recipe.affinity
+    return enrich(graph, k=k, clusters=clusters, affinity=affinity, cache=cache, device=device).sampler(device)
+
+
+def draw_edges(recipe: Recipe, sampler: Sampler, stream: torch.Generator) -> Edges:
+    """One sample of an enriched graph, at the recipe's ratios and budgets."""
+    drawn = sampler.sample(
+        stream,
+        knn_ratio=recipe.knn_ratio,
+        spectral_ratio=recipe.spectral_ratio,
+        knn_budget=recipe.knn_budget,
+        spectral_budget=recipe.spectral_budget,
+    )
+    return Edges.build(drawn.src, drawn.dst, drawn.num_nodes, drawn.origin)
 
 
 @contextmanager

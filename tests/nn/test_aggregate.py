@@ -10,13 +10,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from edgemask.nn.aggregate import aggregate, gcn_weights, segment_max, segment_sum
 from edgemask.nn.tensors import Edges
 
-
-@pytest.fixture(autouse=True)
-def _float64():
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def random_edges(n, count, seed=0):

@@ -18,12 +18,7 @@ from edgemask.recipe import Recipe
 N, INPUTS, HIDDEN, CLASSES = 10, 6, 5, 3
 
 
-@pytest.fixture(autouse=True)
-def _float64():
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 @pytest.fixture

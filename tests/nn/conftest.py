@@ -1,0 +1,15 @@
+"""Fixtures of the network tests."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def float64():
+    """Double precision by default and a fixed seed, for comparisons to the last digits."""
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    yield
+    torch.set_default_dtype(torch.float32)
