@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgemask.enrich import Origin
-from edgemask.methods.base import Method, Source
+from edgemask.methods.base import Method, Record, Source, floats
 from edgemask.nn.masknet import EdgeFacts, MaskNet, mask_values
 from edgemask.nn.tensors import Domain, Edges
 
@@ -41,28 +41,34 @@ class Game(Method):
         return optimisers
 
     def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        record: dict[str, Tensor | float] = {}
-        for source in sources:
-            name, edges = source.domain.name, self.sample(source, epoch)
-            if not self.recipe.mask or not edges.num_real:  # the same schedule without an adversary
-                for _ in range(self.recipe.n_descent):
-                    record[f"loss {name}"] = self.task_step(source, edges, None)
-                continue
+        record: Record = {}
+        for part in self.rounds(sources, epoch):
+            for source, edges in part:
+                record |= self.play(source, edges)
+        return floats(record)
 
-            # --- TaskNet descent, on a mask detached from its generator ---
-            facts = self.edge_facts(source.domain, edges)
-            with torch.no_grad():
-                logits = self.networks["mask"](source.domain, edges, facts)
+    def play(self, source: Source, edges: Edges) -> Record:
+        """Algorithm 1 on one source: `n_descent` steps of the TaskNet, then `n_ascent` of the MaskNet."""
+        record: Record = {}
+        name = source.domain.name
+        if not self.recipe.mask or not edges.num_real:  # the same schedule without an adversary
             for _ in range(self.recipe.n_descent):
-                s = self.mask(logits, sample=True)
-                record[f"loss {name}"] = self.task_step(source, edges, s)
+                record[f"loss {name}"] = self.task_step(source, edges, None)
+            return record
 
-            # --- MaskNet ascent, through the frozen TaskNet ---
-            for _ in range(self.recipe.n_ascent):
-                s = self.mask(self.networks["mask"](source.domain, edges, facts), sample=True)
-                record[f"adversary {name}"] = self.mask_step(source, edges, s)
-            record |= self.observe(name, edges, s)
-        return {key: float(value) for key, value in record.items()}
+        # --- TaskNet descent, on a mask detached from its generator ---
+        facts = self.edge_facts(source.domain, edges)
+        with torch.no_grad():
+            logits = self.networks["mask"](source.domain, edges, facts)
+        for _ in range(self.recipe.n_descent):
+            s = self.mask(logits, sample=True)
+            record[f"loss {name}"] = self.task_step(source, edges, s)
+
+        # --- MaskNet ascent, through the frozen TaskNet ---
+        for _ in range(self.recipe.n_ascent):
+            s = self.mask(self.networks["mask"](source.domain, edges, facts), sample=True)
+            record[f"adversary {name}"] = self.mask_step(source, edges, s)
+        return record | self.observe(name, edges, s)
 
     def task_step(self, source: Source, edges: Edges, s: Tensor | None) -> Tensor:
         """One step of the TaskNet on ℓ (Eq. task_min); returns the loss."""
@@ -104,9 +110,9 @@ class Game(Method):
         with torch.no_grad():
             return self.mask(network(domain, edges, self.edge_facts(domain, edges)), sample=False)
 
-    def observe(self, name: str, edges: Edges, s: Tensor) -> dict[str, Tensor | float]:
+    def observe(self, name: str, edges: Edges, s: Tensor) -> Record:
         """Mean mask by origin, gradient norms of both networks, the dual variable."""
-        record: dict[str, Tensor | float] = {"lambda": self.lam}
+        record: Record = {"lambda": self.lam}
         for origin in Origin:
             held = edges.origin == int(origin)
             if held.any():

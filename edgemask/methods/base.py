@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,8 @@ from edgemask.nn.tasknet import tasknet
 from edgemask.nn.tensors import Domain, Edges
 from edgemask.recipe import Recipe
 from edgemask.seeds import derive, torch_stream
+
+Record = dict[str, Tensor | float]  # what an epoch measured, still on the device
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,10 @@ class Method(ABC):
         with torch.no_grad():
             out: Tensor = task(domain.x, edges, s)
         return out
+
+    def rounds(self, sources: Sequence[Source], epoch: int) -> Iterator[Iterable[tuple[Source, Edges]]]:
+        """What an epoch learns on, round by round: each source with its edges, drawn when it is reached."""
+        yield ((source, self.sample(source, epoch)) for source in sources)
 
     def sample(self, source: Source, epoch: int) -> Edges:
         """This epoch's edges of a source: original ∪ sampled kNN ∪ sampled spectral (Section 4.1)."""
@@ -113,6 +119,15 @@ def draw_edges(recipe: Recipe, sampler: Sampler, stream: torch.Generator) -> Edg
         spectral_budget=recipe.spectral_budget,
     )
     return Edges.build(drawn.src, drawn.dst, drawn.num_nodes, drawn.origin)
+
+
+def floats(record: Record) -> dict[str, float]:
+    """A record as plain numbers: one transfer from the device, however many there are."""
+    on_device = {name: value for name, value in record.items() if isinstance(value, Tensor)}
+    if not on_device:
+        return {name: float(value) for name, value in record.items()}
+    numbers = dict(zip(on_device, torch.stack([v.double() for v in on_device.values()]).tolist(), strict=True))
+    return {name: numbers[name] if name in numbers else float(value) for name, value in record.items()}
 
 
 @contextmanager

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 
 import torch
 
-from edgemask.methods.base import Method, Source
+from edgemask.methods.base import Method, Record, Source, floats
 
 
 class ERM(Method):
     def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        losses = [self.risk(source, self.sample(source, epoch)) for source in sources]
-        self.step("task", torch.stack(losses).mean())
-        return {f"loss {s.domain.name}": float(loss.detach()) for s, loss in zip(sources, losses, strict=True)}
+        record: Record = {}
+        for part in self.rounds(sources, epoch):
+            losses = {f"loss {source.domain.name}": self.risk(source, edges) for source, edges in part}
+            self.step("task", torch.stack(list(losses.values())).mean())
+            record |= {name: loss.detach() for name, loss in losses.items()}
+        return floats(record)
