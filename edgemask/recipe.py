@@ -10,9 +10,10 @@ from typing import Any, Literal, get_args
 
 from edgemask.nn.attention import GATES, Gate
 from edgemask.nn.masknet import EDGE_INPUTS, MASK_KINDS, EdgeInput, MaskKind
+from edgemask.nn.precision import Precision
 
 Bound = Literal["penalty", "dual", "budget"]
-Backbone = Literal["gat", "gcn", "gin", "sgc", "mlp"]
+Backbone = Literal["gat", "gcn", "gin", "sgc", "egc", "mlp"]
 Select = Literal["auto", "last", "source-val", "validation", "leave-one-source-out"]
 
 
@@ -36,6 +37,7 @@ class Recipe:
     k: int = _number(10, 0)
     clusters: int = _number(100, 0)
     affinity: Literal["cosine", "rbf"] = _choice("cosine", ("cosine", "rbf"))
+    knn_exact_up_to: int = _number(200_000, 1000)  # nodes; above, an approximate index, its recall said
     knn_ratio: float = _number(0.1, 0, 1)
     spectral_ratio: float = _number(0.1, 0, 1)
     knn_budget: float | None = _number(None, 0)  # type: ignore[arg-type]  # at most so many pairs per node
@@ -72,6 +74,15 @@ class Recipe:
     rho: float = _number(0.5, 0, 1, open_low=True)  # ρ, the mean mask of `dual` and `budget`
     dual_lr: float = _number(0.1, 0, open_low=True)
 
+    # how exactly a GPU multiplies; on a CPU always float32
+    precision: Precision = _choice("tf32", get_args(Precision))
+
+    # graphs that do not fit: batches of nodes (None: the whole graph) and of their sampled neighbourhoods
+    batch_size: int | None = _number(None, 1)  # type: ignore[arg-type]  # training nodes per source and step
+    fan_out: int | tuple[int, ...] | None = None  # in-edges kept per node, for all hops or each; None or -1: all
+    shards: int = _number(1, 1)  # equal parts of a batch whose gradients are averaged; processes share them out
+    inference_batch: int | None = _number(None, 1)  # type: ignore[arg-type]  # nodes per block of layer-wise inference
+
     # averaged weights: θ̄ ← (1 - rate) θ̄ + rate θ after each epoch, from `average_from` · epochs on; 0 is off
     average: float = _number(0.0, 0, 1)
     average_from: float = _number(0.25, 0, 1)
@@ -87,6 +98,9 @@ class Recipe:
     eval_every: int = _number(5, 1)
     patience: int = _number(0, 0)  # stop after so many evaluations in a row without a better score; 0 is off
 
+    # a method's own hyper-parameters that differ from its defaults, (name, value) in the order of names
+    hyper: tuple[tuple[str, float | int | str], ...] = ()
+
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
             value, rule = getattr(self, f.name), f.metadata
@@ -97,9 +111,13 @@ class Recipe:
             if "subset" in rule and not (isinstance(value, tuple) and all(v in rule["subset"] for v in value)):
                 raise ValueError(f"{f.name} must be a tuple of {', '.join(rule['subset'])}, got {value!r}")
             if "low" in rule and not (value is None and "None" in str(f.type)):
-                self._check_number(f.name, value, rule, whole=f.type == "int")
+                self._check_number(f.name, value, rule, whole=str(f.type).startswith("int"))
         if not (isinstance(self.alpha, tuple) and self.alpha and all(_is_number(a) and 0 <= a < 1 for a in self.alpha)):
             raise ValueError(f"alpha must be a tuple of strengths in [0, 1), at least one, got {self.alpha!r}")
+        self._check_batches()
+        names = [pair[0] for pair in self.hyper if isinstance(pair, tuple) and len(pair) == 2]
+        if not isinstance(self.hyper, tuple) or len(names) != len(self.hyper) or names != sorted(set(names)):
+            raise ValueError(f"hyper must be a tuple of (name, value) pairs in the order of names, got {self.hyper!r}")
         for f in dataclasses.fields(self):  # 0 and 0.0 are one setting, and must have one name in a record
             if f.type in ("float", "float | None") and getattr(self, f.name) is not None:
                 object.__setattr__(self, f.name, float(getattr(self, f.name)))
@@ -112,6 +130,23 @@ class Recipe:
             raise ValueError("test_graph = 'enriched' needs enrichment, but k, clusters or their ratios leave none")
         if len(self.alpha) > 1 and self.select == "last":
             raise ValueError(f"select = 'last' chooses nothing, so alpha must be one value, got {self.alpha}")
+
+    def _check_batches(self) -> None:
+        fans = self.fan_out if isinstance(self.fan_out, tuple) else (self.fan_out,)
+        if self.fan_out is not None and not (fans and all(type(f) is int and (f >= 1 or f == -1) for f in fans)):
+            legal = "None, an integer of at least 1 (-1 for all neighbours), or a tuple of such integers"
+            raise ValueError(f"fan_out must be {legal}, got {self.fan_out!r}")
+        if isinstance(self.fan_out, tuple) and len(self.fan_out) != self.hops:
+            degrees = ", the last for degrees alone" if self.hops > self.layers else ""
+            raise ValueError(
+                f"fan_out needs one value for each hop, {self.hops} for {self.backbone} of {self.layers} layers"
+                f"{degrees}, got {self.fan_out!r}"
+            )
+        if self.shards > (self.batch_size or 1):
+            raise ValueError(
+                f"shards = {self.shards} cuts every batch into as many parts, so batch_size must be at least that, "
+                f"got {self.batch_size}"
+            )
 
     @staticmethod
     def _check_number(name: str, value: Any, rule: Mapping[str, Any], *, whole: bool) -> None:
@@ -137,16 +172,24 @@ class Recipe:
         spectral = self.clusters > 0 and self.spectral_ratio > 0 and self.spectral_budget != 0
         return knn or spectral
 
+    @property
+    def hops(self) -> int:
+        """How far from a batch its logits reach: a hop per layer, and one more where messages are weighed by the
+        degrees of both ends."""
+        return 0 if self.backbone == "mlp" else self.layers + (self.backbone not in ("gat", "gin"))
+
     def changes(self) -> dict[str, Any]:
         """The settings that differ from the defaults: what names a recipe, however many settings there come to be."""
         return {k: v for k, v in self.to_json().items() if v != _DEFAULTS[k]}
 
     def to_json(self) -> dict[str, Any]:
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
+        return values | {"hyper": dict(self.hyper)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Recipe:
-        return cls().with_(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        plain = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return cls().with_(**plain | {"hyper": tuple(sorted(values.get("hyper", {}).items()))})
 
 
 _DEFAULTS = Recipe().to_json()

@@ -301,7 +301,7 @@ def gradient_formulas(game: Game, domain: Domain, edges: Edges, lam: float) -> G
     theta: dict[str, Tensor] = dict(game.networks["task"].named_parameters())
 
     def mask(p: dict[str, Tensor]) -> Tensor:
-        return game.mask(functional_call(network, p, (domain, edges, facts)), sample=False).double()
+        return game.mask(functional_call(network, p, (domain, edges, facts)), edges, sample=False).double()
 
     def objective(s: Tensor) -> float:
         return float(loss(s) - lam * s.mean())

@@ -105,7 +105,7 @@ def report(
     rho = float(learned.mean()) if rho is None else rho
     if not 0 < rho <= 1:
         raise ValueError(f"graph {domain.name!r}: the budget ρ must lie in (0, 1], got {rho}")
-    lam = game.lam
+    lam = float(game.lam)
     if game.recipe.bound == "budget":
         lam = m * kkt(mask_gradient(game, domain, edges, learned), learned, float(learned.mean())).tau
     zeros, ones = torch.zeros_like(learned), torch.ones_like(learned)

@@ -70,7 +70,7 @@ def mask_gradient(recipe, y):
     """The MaskNet's gradient in one ascent step on the homophilous graph with labels `y`."""
     g, src = game(recipe), source(homophilous().with_(y=y))
     edges = src.domain.edges
-    g.mask_step(src, edges, g.mask(g.networks["mask"](src.domain, edges), sample=True))
+    g.mask_step(src, edges, g.mask(g.networks["mask"](src.domain, edges), edges, sample=True))
     return torch.cat([p.grad.flatten() for p in g.networks["mask"].parameters()])
 
 
@@ -91,7 +91,7 @@ def test_the_adversary_raises_the_loss(bound):
         for _ in range(30):
             g.task_step(src, edges, None)
     for _ in range(15):  # the TaskNet stands still
-        s = g.mask(g.networks["mask"](src.domain, edges), sample=True)
+        s = g.mask(g.networks["mask"](src.domain, edges), edges, sample=True)
         losses.append(float(g.mask_step(src, edges, s)))
     assert losses[-1] > losses[0] + 0.02
 
@@ -102,7 +102,7 @@ def test_an_ascent_step_moves_the_masknet_alone():
     task, mask = (weights(g.networks[name]) for name in ("task", "mask"))
     gradients = [p.grad.clone() for p in g.networks["task"].parameters()]
     edges = src.domain.edges
-    g.mask_step(src, edges, g.mask(g.networks["mask"](src.domain, edges), sample=True))
+    g.mask_step(src, edges, g.mask(g.networks["mask"](src.domain, edges), edges, sample=True))
     assert same(weights(g.networks["task"]), task)
     assert not same(weights(g.networks["mask"]), mask)
     assert all(torch.equal(p.grad, old) for p, old in zip(g.networks["task"].parameters(), gradients, strict=True))
@@ -121,7 +121,7 @@ def test_a_descent_step_moves_the_tasknet_alone():
 def test_the_dual_variable_follows_the_constraint_and_may_turn_negative(rho):
     g, src = game(TINY.with_(bound="dual", rho=rho, dual_lr=0.1, lam=0.001)), source(homophilous())
     edges = src.domain.edges
-    s = g.mask(g.networks["mask"](src.domain, edges), sample=True)
+    s = g.mask(g.networks["mask"](src.domain, edges), edges, sample=True)
     g.mask_step(src, edges, s)
     assert g.lam == pytest.approx(0.001 + 0.1 * (s.mean().item() - rho))
     assert (g.lam < 0) == (rho == 0.95)
@@ -262,7 +262,7 @@ def test_the_dual_variable_brings_a_collapsed_mask_back():
     torch.nn.init.constant_(g.networks["mask"].score.bias, -5.0)
     edges, means = src.domain.edges, []
     for _ in range(60):
-        s = g.mask(g.networks["mask"](src.domain, edges), sample=True)
+        s = g.mask(g.networks["mask"](src.domain, edges), edges, sample=True)
         g.mask_step(src, edges, s)
         means.append(s.mean().item())
     assert means[0] < 0.02

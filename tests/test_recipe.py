@@ -14,12 +14,13 @@ ILLEGAL = [
     ("k", -1, "an integer in [0, inf)"),
     ("clusters", 2.5, "an integer in [0, inf)"),
     ("affinity", "euclidean", "one of cosine, rbf"),
+    ("knn_exact_up_to", 999, "an integer in [1000, inf)"),
     ("knn_ratio", 1.1, "a number in [0, 1]"),
     ("spectral_ratio", -0.1, "a number in [0, 1]"),
     ("knn_ratio", None, "a number in [0, 1]"),
     ("knn_budget", -1, "a number in [0, inf)"),
     ("spectral_budget", float("inf"), "a number in [0, inf)"),
-    ("backbone", "transformer", "one of gat, gcn, gin, sgc, mlp"),
+    ("backbone", "transformer", "one of gat, gcn, gin, sgc, egc, mlp"),
     ("layers", 0, "an integer in [1, inf)"),
     ("layers", 2.0, "an integer in [1, inf)"),
     ("layers", True, "an integer in [1, inf)"),
@@ -52,6 +53,17 @@ ILLEGAL = [
     ("rho", 0.0, "a number in (0, 1]"),
     ("rho", 1.01, "a number in (0, 1]"),
     ("dual_lr", 0.0, "a number in (0, inf)"),
+    ("precision", "fp16", "one of tf32, float32, bf16"),
+    ("hyper", (("b", 1), ("a", 1)), "a tuple of (name, value) pairs in the order of names"),
+    ("hyper", {"a": 1}, "a tuple of (name, value) pairs in the order of names"),
+    ("batch_size", 0, "an integer in [1, inf)"),
+    ("batch_size", 10.0, "an integer in [1, inf)"),
+    *(
+        ("fan_out", v, "None, an integer of at least 1 (-1 for all neighbours), or a tuple of such integers")
+        for v in (0, -2, True, 2.5, (), (5, 0), [5, 5])
+    ),
+    ("shards", 0, "an integer in [1, inf)"),
+    ("inference_batch", 0, "an integer in [1, inf)"),
     ("average", 1.5, "a number in [0, 1]"),
     ("average_from", -0.5, "a number in [0, 1]"),
     ("test_graph", "both", "one of original, enriched"),
@@ -102,6 +114,23 @@ def test_a_budget_without_an_adversary_has_nothing_to_learn():
         Recipe(adversarial=False, bound="budget")
 
 
+@pytest.mark.parametrize(
+    ("backbone", "fan_out"), [("gat", (5, 3)), ("gin", (5, -1)), ("gcn", (5, 3, 2)), ("sgc", (5, 3, -1)), ("gcn", 5)]
+)
+def test_a_fan_out_has_a_value_for_each_hop(backbone, fan_out):
+    assert Recipe(backbone=backbone, fan_out=fan_out).fan_out == fan_out
+    if isinstance(fan_out, tuple):
+        with pytest.raises(ValueError, match=rf"fan_out needs one value for each hop, .*got \({fan_out[0]}, 3, 3, 3\)"):
+            Recipe(backbone=backbone, fan_out=(fan_out[0], 3, 3, 3))
+
+
+def test_shards_are_parts_of_a_batch():
+    assert Recipe(batch_size=4, shards=4).shards == 4
+    for batch_size in (None, 3):
+        with pytest.raises(ValueError, match=f"shards = 4 .* batch_size must be at least that, got {batch_size}"):
+            Recipe(batch_size=batch_size, shards=4)
+
+
 def test_an_unknown_field_is_named_beside_the_known_ones():
     with pytest.raises(ValueError, match=r"no setting 'learning_rate' \(settings: k, clusters, .*, lr, "):
         Recipe().with_(learning_rate=0.1)
@@ -127,7 +156,7 @@ def test_a_recipe_cannot_be_changed():
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_json_there_and_back(name):
-    full = recipe(name, mask_inputs=("origin", "structure"), knn_budget=3.5)
+    full = recipe(name, mask_inputs=("origin", "structure"), knn_budget=3.5, backbone="gat", fan_out=(4, -1))
     assert Recipe.from_json(json.loads(json.dumps(full.to_json()))) == full
 
 

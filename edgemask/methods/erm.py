@@ -1,4 +1,4 @@
-"""Empirical risk minimisation: min_θ (1/M) Σ_i ℓ(f_θ(G_i), Y_i), one step per epoch on all sources.
+"""Empirical risk minimisation: min_θ (1/M) Σ_i ℓ(f_θ(G_i), Y_i), one step per epoch, or per batch, on all sources.
 
 V. Vapnik, "Principles of Risk Minimization for Learning Theory", NeurIPS 1991. Trained on the enriched graph, with
 averaging and propagation granted, this is the strong simple baseline of every table.
@@ -10,14 +10,19 @@ from collections.abc import Sequence
 
 import torch
 
-from edgemask.methods.base import Method, Record, Source, floats
+from edgemask.methods.base import Means, Method, Pairs, Record, Source, floats
 
 
 class ERM(Method):
+    padded_draws = True
+
     def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        record: Record = {}
+        means = Means()
         for part in self.rounds(sources, epoch):
-            losses = {f"loss {source.domain.name}": self.risk(source, edges) for source, edges in part}
-            self.step("task", torch.stack(list(losses.values())).mean())
-            record |= {name: loss.detach() for name, loss in losses.items()}
-        return floats(record)
+            means.add(self.replayed(self.joint_step, part))
+        return floats(means.record())
+
+    def joint_step(self, pairs: Pairs) -> Record:
+        losses = {f"loss {source.domain.name}": self.risk(source, edges) for source, edges in pairs}
+        self.step("task", torch.stack(list(losses.values())).mean())
+        return {name: loss.detach() for name, loss in losses.items()}

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from edgemask.nn.kernels import GATES, Gate, cpu, reference
-from edgemask.nn.kernels.reference import edge_softmax
+from edgemask.nn import kernels
+from edgemask.nn.kernels import GATES, Gate
 from edgemask.nn.tensors import Edges
 
-__all__ = ["GATES", "Gate", "attend", "edge_softmax"]
+__all__ = ["GATES", "Gate", "attend"]
 
 
 def attend(
@@ -36,5 +36,5 @@ def attend(
     edge; None is all ones) and its logit coefficients c (H). `dropout` is on the attention coefficients."""
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be in [0, 1), got {dropout}")
-    backend = cpu.attend if z.device.type == "cpu" else reference.attend
-    return backend(edges, z, logit_src, logit_dst, s, c, gate=gate, dropout=dropout)
+    out: Tensor = kernels.backend(z).attend(edges, z, logit_src, logit_dst, s, c, gate=gate, dropout=dropout)
+    return out

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgemask.nn.attention import Gate, attend
-from edgemask.nn.backbones import InputLinear
+from edgemask.nn.backbones import Backbone, InputLinear
+from edgemask.nn.nodes import activate, head_logits, head_mean
 from edgemask.nn.tensors import Edges, SparseMatrix
 
 
@@ -29,20 +29,19 @@ class MaskedGATLayer(nn.Module):
         self.c = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, heads)).squeeze(0))
 
     def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None) -> Tensor:
-        z = self.linear(x).view(-1, self.heads, self.width)
-        return attend(
-            edges,
-            z,
-            (z * self.a_src).sum(-1),
-            (z * self.a_dst).sum(-1),
-            s,
-            self.c,
-            gate=self.gate,
-            dropout=self.attention_dropout if self.training else 0.0,
-        )
+        return self.collect(edges, s, self.send(x))
+
+    def send(self, x: Tensor | SparseMatrix) -> Tensor:
+        z: Tensor = self.linear(x)
+        return z.view(-1, self.heads, self.width)
+
+    def collect(self, edges: Edges, s: Tensor | None, z: Tensor) -> Tensor:
+        logits = head_logits(z, self.a_src, self.a_dst)
+        dropout = self.attention_dropout if self.training else 0.0
+        return attend(edges, z, *logits, s, self.c, gate=self.gate, dropout=dropout)
 
 
-class MaskedGAT(nn.Module):
+class MaskedGAT(Backbone):
     """`layers` masked GAT layers: heads concatenated inside and averaged at the end, then an output layer.
 
     h^{(l+1)} = ‖_k σ(h̃^{(k)}),  h^{(L)} = (1/H) Σ_k σ(h̃^{(k)}),  o = W_out h^{(L)} + b.
@@ -66,12 +65,21 @@ class MaskedGAT(nn.Module):
         self.layers = nn.ModuleList(MaskedGATLayer(w, heads, hidden, gate, attention_dropout) for w in widths)
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(heads, hidden)) for _ in widths)
         self.out = nn.Linear(hidden, classes)
-        self.dropout, self.activation = dropout, F.elu if activation == "elu" else F.relu
+        self.rounds = self.depth = layers
+        self.dropout, self.activation = dropout, activation
 
-    def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
-        h: Tensor = self.activation(self.layers[0](x, edges, s) + self.biases[0])
-        for layer, bias in zip(self.layers[1:], self.biases[1:], strict=True):
-            h = F.dropout(h.flatten(1), self.dropout, self.training)
-            h = self.activation(layer(h, edges, s) + bias)
-        logits: Tensor = self.out(F.dropout(h.mean(1), self.dropout, self.training))
-        return logits
+    def receive(self, i: int, h: Any) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        if 0 < i < self.rounds:
+            h = activate(h, self.biases[i - 1], self.activation, dropout).flatten(1)
+        elif i == self.rounds:
+            h = activate(head_mean(activate(h, self.biases[-1], self.activation)), None, "none", dropout)
+        return h  # type: ignore[no-any-return]
+
+    def send(self, i: int, h: Any) -> Tensor:
+        z: Tensor = self.layers[i].send(h) if i < self.rounds else self.out(h)  # type: ignore[operator]
+        return z
+
+    def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
+        out: Tensor = self.layers[i].collect(edges, weight, z)  # type: ignore[operator]
+        return out

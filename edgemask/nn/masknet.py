@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgemask.nn.backbones import InputLinear
+from edgemask.nn.edge_mlp import edge_mlp
 from edgemask.nn.tensors import Domain, Edges
 
 MaskKind = Literal["sigmoid", "hard-concrete", "gumbel"]
@@ -27,7 +28,8 @@ class MaskNet(nn.Module):
     """Logits of s_uv = σ(g_φ([z_u, z_v])), z = ReLU(p_ψ(x)); g_φ a two-layer MLP.
 
     The first linear of g_φ is split into its halves for u and v and applied to nodes before the gather:
-    the same function, without an edges × 2d' tensor. `inputs_per_edge` adds, beyond the paper:
+    the same function, without an edges × 2d' tensor, and `edge_mlp` forms none of edges × hidden either.
+    `inputs_per_edge` adds, beyond the paper:
 
     `origin`       one-hot origin of the edge
     `structure`    log degrees of both ends and log(1 + common neighbours) in the sampled graph
@@ -53,15 +55,14 @@ class MaskNet(nn.Module):
 
     def forward(self, domain: Domain, edges: Edges, extra: EdgeFacts | None = None) -> Tensor:
         """One logit per real edge."""
-        src, dst = edges.src[edges.real], edges.dst[edges.real]
-        z = F.relu(self.project(domain.x))
-        hidden = self.from_src(z)[src] + self.from_dst(z)[dst]
+        at_edge = None
         if self.from_edge is not None:
             if extra is None:
                 raise ValueError("this MaskNet takes edge inputs, none were given")
-            hidden = hidden + self.from_edge(extra.columns(self.inputs_per_edge))
-        logits: Tensor = self.score(F.relu(hidden)).squeeze(1)
-        return logits
+            at_edge = self.from_edge(extra.columns(self.inputs_per_edge))
+        z = F.relu(self.project(domain.x))
+        logits = edge_mlp(edges, self.from_src(z), self.from_dst(z), at_edge, self.score.weight.squeeze(0))
+        return logits + self.score.bias
 
 
 @dataclass(frozen=True)

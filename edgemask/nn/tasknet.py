@@ -7,10 +7,11 @@ from collections.abc import Callable
 from torch import nn
 
 from edgemask.nn.backbones import GCN, GIN, MLP, SGC
+from edgemask.nn.egc import EGC
 from edgemask.nn.masked_gat import MaskedGAT
 from edgemask.recipe import Recipe
 
-PLAIN: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "gcn": GCN, "gin": GIN, "sgc": SGC}
+PLAIN: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "gcn": GCN, "gin": GIN, "sgc": SGC, "egc": EGC}
 
 
 def tasknet(recipe: Recipe, inputs: int, classes: int) -> nn.Module:

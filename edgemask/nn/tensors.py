@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from edgemask.graph import Graph
+from edgemask.nn.kernels import backend
 
 
 class SparseMatrix:
@@ -36,11 +37,21 @@ class _ConstantProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
         ctx.transpose = transpose
-        return matrix @ weight
+        lower = weight.is_cuda and torch.is_autocast_enabled("cuda")  # then as the products of dense matrices
+        return sparse_product(matrix, weight, torch.bfloat16 if lower else weight.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.transpose @ grad.contiguous(), None, None
+        return sparse_product(ctx.transpose, grad, ctx.transpose.dtype), None, None
+
+
+def sparse_product(matrix: Tensor, dense: Tensor, dtype: torch.dtype) -> Tensor:
+    """A CSR tensor times a dense one."""
+    if dense.is_cuda and (kernels := backend(dense)).__name__.endswith(".gpu"):
+        parts = matrix.crow_indices(), matrix.col_indices(), matrix.values()
+        out: Tensor = kernels.product(*parts, dense.contiguous(), dtype=dtype)
+        return out
+    return (matrix @ dense.to(matrix.dtype)).to(dtype)
 
 
 def csr_tensor(indptr: Any, indices: Any, data: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
@@ -48,6 +59,7 @@ def csr_tensor(indptr: Any, indices: Any, data: Any, shape: tuple[int, int], dev
     crow, col, values = (
         p if isinstance(p, Tensor) else torch.tensor(p, device=device) for p in (indptr, indices, data)
     )
+    values = values.contiguous()  # CUDA's products take the values of another stride for dense, and are wrong then
     with warnings.catch_warnings():  # torch says once per process that CSR is in beta, and of every choice of checks
         warnings.filterwarnings("ignore", message="Sparse (CSR tensor support is in beta|invariant checks are)")
         return torch.sparse_csr_tensor(crow, col, values, size=shape, check_invariants=False)
@@ -59,6 +71,9 @@ class Edges:
 
     `real` holds the positions of the edges that are no self-loops, in order: a mask s has one value
     for each of them, and 1 on the loops (`spread`).
+
+    `padded` edges have a fixed length: only the first `count` of the real edges are there, the rest is filling that
+    `indptr` and `by_source` leave out. Steps captured as CUDA graphs run on them.
     """
 
     num_nodes: int
@@ -66,6 +81,7 @@ class Edges:
     dst: Tensor
     real: Tensor
     origin: Tensor  # of the real edges
+    count: Tensor | None = None  # 1 value on the device, of padded edges alone
 
     @classmethod
     def build(cls, src: Tensor, dst: Tensor, num_nodes: int, origin: Tensor | None = None) -> Edges:
@@ -101,6 +117,48 @@ class Edges:
     def dst_by_source(self) -> Tensor:
         """The destinations in the order of `by_source`: the columns of the transposed matrix."""
         return self.dst[self.by_source[0]]
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of one value per real edge, filling left out."""
+        if self.count is None:
+            return values.mean()
+        there = torch.arange(len(values), device=values.device) < self.count
+        return (torch.where(there, values, 0).sum() / self.count).squeeze(0)
+
+    def padded(self, length: int) -> Edges:
+        """The same edges in arrays of `length` entries."""
+        filling = length - len(self.src)
+        if filling < 0 or self.count is not None:
+            raise ValueError(f"edges without filling and at least {len(self.src)} entries needed, got {length}")
+
+        def fill(values: Tensor, value: int) -> Tensor:
+            return torch.cat([values, values.new_full((filling,), value)])
+
+        positions = torch.arange(len(self.src), length, device=self.src.device)
+        last = self.num_nodes - 1
+        padded = Edges(
+            num_nodes=self.num_nodes,
+            src=fill(self.src, last),
+            dst=fill(self.dst, last),
+            real=torch.cat([self.real, positions]),
+            origin=fill(self.origin, 255),  # none of the origins
+            count=self.real.new_full((1,), self.num_real),
+        )
+        order, starts = self.by_source
+        padded.__dict__["indptr"] = self.indptr.clone()
+        padded.__dict__["by_source"] = fill(order, 0), starts.clone()
+        padded.__dict__["dst_by_source"] = fill(self.dst_by_source, last)
+        return padded
+
+    def copy_(self, other: Edges) -> None:
+        """Take over the content of other padded edges of the same length, in place."""
+        for mine, theirs in zip(self._arrays(), other._arrays(), strict=True):
+            mine.copy_(theirs)
+
+    def _arrays(self) -> tuple[Tensor, ...]:
+        if self.count is None:
+            raise ValueError("only padded edges can be copied in place")
+        return self.src, self.dst, self.real, self.origin, self.count, self.indptr, *self.by_source, self.dst_by_source
 
     def spread(self, s: Tensor | None) -> Tensor:
         """Per-edge weights: s on the real edges (1 when None), 1 on the self-loops."""

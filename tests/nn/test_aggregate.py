@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from edgemask.nn.aggregate import aggregate, gcn_weights, segment_max, segment_sum
+from edgemask.nn.aggregate import aggregate, gcn_weights
+from edgemask.nn.kernels.reference import segment_max, segment_sum
 from edgemask.nn.tensors import Edges
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -15,7 +15,8 @@ import pytest
 import torch
 from torch_geometric.nn import GATConv
 
-from edgemask.nn.attention import GATES, attend, edge_softmax
+from edgemask.nn.attention import GATES, attend
+from edgemask.nn.kernels.reference import edge_softmax
 from edgemask.nn.masked_gat import MaskedGATLayer
 from edgemask.nn.tensors import Edges
 

@@ -115,6 +115,53 @@ def test_logits_of_any_size_are_the_references(gate):
     assert_same(ours, results(reference.attend, edges, given, gate), 1e-8)
 
 
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("wanted", range(5))
+def test_each_gradient_is_the_same_when_asked_for_alone(wanted, gate):
+    edges = GRAPHS["random"]
+    given = inputs(edges, heads=2, width=3)
+    expected = results(cpu.attend, edges, given, gate)[1 + wanted]
+    if expected is None:
+        pytest.skip("the softmax gate has no logit term")
+    one = [t.detach().requires_grad_(i == wanted) for i, t in enumerate(given)]
+    out = cpu.attend(edges, *one, gate=gate)
+    out.backward(torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(1)))
+    torch.testing.assert_close(one[wanted].grad, expected)
+
+
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("which", range(3))
+def test_a_nan_shows_wherever_it_reaches(which, gate):
+    edges = GRAPHS["random"]
+    given = [t.detach() for t in inputs(edges, heads=2, width=3)]
+    given[3].fill_(0.5)
+    given[which][7] = torch.nan
+    reached = edges.dst[edges.src == 7].unique() if which < 2 else torch.tensor([7])
+    bad = cpu.attend(edges, *given, gate=gate, dropout=0.3).isnan().flatten(1).any(1).nonzero().flatten()
+    assert set(reached.tolist()) & set(bad.tolist())
+    assert (
+        cpu.attend(edges, *given, gate=gate).isnan().flatten(1).all(1).nonzero().flatten().tolist() == reached.tolist()
+    )
+
+
+def test_the_mask_alone_needs_no_edges_by_source():
+    edges = build(random_pairs(40, 200), 40)
+    z, src, dst, s, c = (t.detach() for t in inputs(edges, 2, 3))
+    attend(edges, z, src, dst, s.requires_grad_(), c, gate="message").sum().backward()
+    assert "by_source" not in vars(edges)
+
+
+def test_filling_has_no_part_in_anything():
+    edges = GRAPHS["random"]
+    z, src, dst, s, c = given = inputs(edges, 2, 3)
+    longer = torch.cat([s.detach(), torch.full((9,), 0.5)]).requires_grad_()
+    ours = results(cpu.attend, edges.padded(len(edges.src) + 9), [z, src, dst, longer, c], "message")
+    expected = results(cpu.attend, edges, given, "message")
+    assert not ours[4][-9:].any()
+    ours[4] = ours[4][:-9]
+    assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
+
+
 def test_only_the_wanted_gradients_are_given():
     edges = GRAPHS["random"]
     z, src, dst, s, c = (t.detach() for t in inputs(edges, 2, 3))

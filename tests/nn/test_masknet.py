@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from edgemask.graph import Graph
 from edgemask.nn import masknet
@@ -80,6 +81,27 @@ def test_sparse_features_give_the_same_logits(domain):
     net = MaskNet(INPUTS, 6, 4)
     sparse = Domain.of(domain.graph.with_(x=sp.csr_array(domain.graph.x)))
     torch.testing.assert_close(net(sparse, sparse.edges), net(domain, domain.edges))
+
+
+class Largest(TorchDispatchMode):
+    """The most elements any tensor had that was made in this block."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        made = [t.numel() for t in (out if isinstance(out, tuple | list) else [out]) if isinstance(t, torch.Tensor)]
+        self.numel = max(self.numel, *made, 0)
+        return out
+
+
+def test_nothing_of_size_edges_by_hidden_is_formed():
+    n, hidden = 100, 64
+    dense = Domain.of(Graph("g", np.random.default_rng(0).random((n, INPUTS)), random_pairs(n, 5000, seed=0)))
+    net = MaskNet(INPUTS, 6, hidden)
+    with Largest() as largest:
+        net(dense, dense.edges).sum().backward()
+    assert dense.edges.num_real <= largest.numel < 2 * n * hidden < dense.edges.num_real * hidden / 20
 
 
 def test_a_graph_without_edges_has_no_logits():

@@ -1,0 +1,11 @@
+"""The operators on the CPU: multi-threaded loops over edges or nodes, forward and backward.
+
+Every sum is taken by one thread, in the order of the edges: no atomics, and the same bits for any number of threads.
+"""
+
+from edgemask.nn.kernels.cpu.aggregate import aggregate, gcn_weights, product
+from edgemask.nn.kernels.cpu.attention import attend
+from edgemask.nn.kernels.cpu.edge_mlp import edge_mlp
+from edgemask.nn.kernels.cpu.nodes import activate, head_logits, head_mean
+
+__all__ = ["activate", "aggregate", "attend", "edge_mlp", "gcn_weights", "head_logits", "head_mean", "product"]

@@ -1,0 +1,126 @@
+"""The heavy loops: sums of rows over a node's edges, and inner products of the two rows at an edge.
+
+A node i has the entries indptr[i] … indptr[i + 1] - 1; entry q leads to the row at[q] and belongs to the edge order[q],
+or q where there is no order. Rows come in `heads`. Edge p has the coefficient factor[p] · share[p, k] for head k, and
+where its share is not positive it is passed over.
+
+Rows are read four at a time, all that the memory delivers to a core. Every sum is taken by one thread, in the order of
+the entries: no atomics, and the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from torch import Tensor
+
+from edgemask.enrich.knn import shared_threads
+from edgemask.nn.kernels.cpu.common import BLOCKS, Array, arrays, blocks, compiled, empty, helper, longest
+
+Entries = tuple[Tensor, Tensor, Tensor | None]  # indptr, at, order
+
+
+def sums(entries: Entries, factor: Tensor, share: Tensor | None, rows: Tensor, scale: float = 1.0) -> Tensor:
+    """out[i, k] = scale · Σ_q factor · share · rows[at[q], k]; rows and out are nodes × heads × d."""
+    out = empty(rows, len(entries[0]) - 1, *rows.shape[1:])
+    with shared_threads():
+        _sums(blocks(entries[0]), *arrays(*entries, factor, share), scale, *arrays(rows, out))
+    return out
+
+
+def products(
+    entries: Entries, factor: Tensor, share: Tensor | None, own: Tensor, rows: Tensor, scale: float = 1.0,
+    *, with_sums: bool,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """t[p, k] = scale · ⟨own[i, k], rows[at[q], k]⟩, 0 for edges passed over; and, on demand, `sums` from the same
+    reading of the rows."""
+    out = empty(rows, *own.shape) if with_sums else None
+    found = empty(rows, len(factor), rows.shape[1])
+    found[int(entries[0][-1]) :] = 0  # edges that are filling
+    with shared_threads():
+        _products(blocks(entries[0]), *arrays(*entries, factor, share), scale, *arrays(own, rows, found, out))
+    return found, out
+
+
+@helper
+def _part(share: Array, p: int, k: int, factor: float) -> float:
+    """The coefficient of an edge of this factor: none where its share is not positive."""
+    if share is None:
+        return factor
+    x = share[p, k]
+    return factor * 0 if x <= 0 else factor * x  # and not "factor * x if x > 0": NaN must show
+
+
+@compiled
+def _sums(
+    blocks: Array, indptr: Array, at: Array, order: Array, factor: Array, share: Array, scale: float,
+    rows: Array, out: Array,
+) -> None:  # fmt: skip
+    _, heads, width = rows.shape
+    scaled = rows.dtype.type(scale)
+    for block in numba.prange(BLOCKS):
+        room = longest(indptr, blocks[block], blocks[block + 1]) + 3
+        where, edge, f = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, rows.dtype)
+        for i in range(blocks[block], blocks[block + 1]):
+            count = 0
+            for q in range(indptr[i], indptr[i + 1]):
+                p = q if order is None else order[q]
+                if factor[p] != 0:
+                    where[count], edge[count], f[count] = at[q], p, scaled * factor[p]
+                    count += 1
+            for m in range(count, count + -count % 4):  # whole groups of four
+                where[m], edge[m], f[m] = where[count - 1], edge[count - 1], 0
+            for k in range(heads):
+                for j in range(width):
+                    out[i, k, j] = 0
+            for m in range(0, count, 4):
+                u0, u1, u2, u3 = where[m], where[m + 1], where[m + 2], where[m + 3]
+                p0, p1, p2, p3 = edge[m], edge[m + 1], edge[m + 2], edge[m + 3]
+                for k in range(heads):
+                    a0, a1 = _part(share, p0, k, f[m]), _part(share, p1, k, f[m + 1])
+                    a2, a3 = _part(share, p2, k, f[m + 2]), _part(share, p3, k, f[m + 3])
+                    for j in range(width):
+                        g0, g1, g2, g3 = rows[u0, k, j], rows[u1, k, j], rows[u2, k, j], rows[u3, k, j]
+                        out[i, k, j] += a0 * g0 + a1 * g1 + a2 * g2 + a3 * g3
+
+
+@compiled
+def _products(
+    blocks: Array, indptr: Array, at: Array, order: Array, factor: Array, share: Array, scale: float,
+    own: Array, rows: Array, found: Array, out: Array,
+) -> None:  # fmt: skip
+    _, heads, width = rows.shape
+    scaled, zero = rows.dtype.type(scale), rows.dtype.type(0)
+    for block in numba.prange(BLOCKS):
+        room = longest(indptr, blocks[block], blocks[block + 1]) + 3
+        where, edge, f = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, rows.dtype)
+        for i in range(blocks[block], blocks[block + 1]):
+            count = indptr[i + 1] - indptr[i]
+            for m in range(count):
+                q = indptr[i] + m
+                p = q if order is None else order[q]
+                where[m], edge[m], f[m] = at[q], p, scaled * factor[p]
+            for m in range(count, count + -count % 4):
+                where[m], edge[m], f[m] = where[count - 1], edge[count - 1], 0
+            if out is not None:
+                for k in range(heads):
+                    for j in range(width):
+                        out[i, k, j] = 0
+            for m in range(0, count, 4):
+                u0, u1, u2, u3 = where[m], where[m + 1], where[m + 2], where[m + 3]
+                p0, p1, p2, p3 = edge[m], edge[m + 1], edge[m + 2], edge[m + 3]
+                for k in range(heads):
+                    a0, a1 = _part(share, p0, k, f[m]), _part(share, p1, k, f[m + 1])
+                    a2, a3 = _part(share, p2, k, f[m + 2]), _part(share, p3, k, f[m + 3])
+                    t0, t1, t2, t3 = zero, zero, zero, zero
+                    for j in range(width):
+                        x, g0, g1, g2, g3 = own[i, k, j], rows[u0, k, j], rows[u1, k, j], rows[u2, k, j], rows[u3, k, j]
+                        t0 += x * g0
+                        t1 += x * g1
+                        t2 += x * g2
+                        t3 += x * g3
+                        if out is not None:
+                            out[i, k, j] += a0 * g0 + a1 * g1 + a2 * g2 + a3 * g3
+                    found[p0, k], found[p1, k], found[p2, k], found[p3, k] = (
+                        scaled * t0, scaled * t1, scaled * t2, scaled * t3,
+                    )  # fmt: skip
