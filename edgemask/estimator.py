@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from edgemask import checkpoint, inference
 from edgemask._version import __version__
+from edgemask.distributed import started
 from edgemask.enrich import Cache
 from edgemask.game import Game
 from edgemask.graph import Array, Graph, GraphError
@@ -32,7 +33,8 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `seed`     all randomness derives from it
     `device`   `cpu`, `cuda`, or `auto` (cuda where there is one)
     `metric`   what selection maximises and `score` returns
-    `settings` any field of `Recipe`, by name: `EdgeMaskClassifier(epochs=100, backbone="gat")`
+    `settings` any field of `Recipe`, by name: `EdgeMaskClassifier(epochs=100, backbone="gat")`, or, for graphs that do
+               not fit, `EdgeMaskClassifier(batch_size=1024, fan_out=10, inference_batch=10_000)`
 
     After `fit`: `classes_` (class names), `choice_` (what selection chose, by which rule, on what scores),
     `history_` (a record per epoch), `method_` (both networks).
@@ -119,8 +121,10 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return report(self.method_, domain, edges, steps=steps, seed=seed)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model as one safetensors file."""
+        """Write the fitted model as one safetensors file; of several processes, the first does."""
         self._check_fitted()
+        if not started().first:
+            return
         choice = self.choice_
         meta = {
             "version": __version__,
@@ -136,13 +140,16 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             },
             "history": self.history_,
             "sources": self.sources_,
-            "lam": self.method_.lam,
+            "lam": float(self.method_.lam),
         }
         checkpoint.write(path, "model", checkpoint.pack_module("networks", self.method_.networks), meta)
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str = "auto") -> EdgeMaskClassifier:
-        """A model `save` wrote; a damaged or foreign file is a `CheckpointError`."""
+    def load(cls, path: str | Path, *, device: str = "auto", inference_batch: int | None = None) -> EdgeMaskClassifier:
+        """A model `save` wrote; a damaged or foreign file is a `CheckpointError`.
+
+        `inference_batch` replaces the recipe's: a graph of any size is then read in blocks of so many nodes.
+        """
         tensors, meta = checkpoint.read(path, "model")
         target = resolve_device(device)
         try:
@@ -152,13 +159,16 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             recipe = stock_recipe(model.recipe).from_json(meta["recipe"])
             model.method_ = Game(recipe, meta["num_features"], len(meta["classes"]), model.seed, target)
             model.method_.networks.load_state_dict(checkpoint.unpack("networks", tensors))
-            model.method_.lam = float(meta["lam"])
+            model.method_.lam.fill_(meta["lam"])
             scores = {float(a): float(v) for a, v in meta["choice"]["scores"]}
             model.choice_ = Choice(**meta["choice"] | {"scores": scores})
             model.history_, model.sources_ = meta["history"], meta["sources"]
             model.classes_ = np.array(meta["classes"])
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise checkpoint.CheckpointError(f"{path} does not hold a usable model: {error}") from error
+        if inference_batch is not None:
+            model.method_.recipe = recipe.with_(inference_batch=inference_batch)
+            model.settings["inference_batch"] = inference_batch
         return model
 
     def _seed(self) -> int:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from edgemask.batches import skeleton
 from edgemask.enrich import Cache, Origin
 from edgemask.enrich.cache import feature_hash
 from edgemask.game import Game
 from edgemask.graph import Array, Graph
 from edgemask.methods.base import Method, draw_edges, make_sampler
+from edgemask.nn.blocks import mask_logits_in_blocks
+from edgemask.nn.masknet import EdgeFacts, MaskNet
+from edgemask.nn.precision import precision
 from edgemask.nn.propagate import propagate
 from edgemask.nn.tensors import Domain, Edges
 from edgemask.recipe import Recipe
@@ -26,6 +31,11 @@ class EdgeMask:
     edges: Array
     origin: Array
     s: Array
+
+
+def reading_domain(recipe: Recipe, graph: Graph, device: torch.device) -> Domain:
+    """A graph to be read: whole on the device, or, in blocks, without its features on the host."""
+    return Domain.of(graph, device) if recipe.inference_batch is None else skeleton(graph, torch.device("cpu"))
 
 
 def reading_edges(recipe: Recipe, domain: Domain, seed: int, cache: Cache | None = None) -> Edges:
@@ -44,12 +54,26 @@ def enriched_edges(recipe: Recipe, domain: Domain, seed: int, cache: Cache | Non
 
 def raw_logits(method: Method, domain: Domain, edges: Edges) -> Tensor:
     """The classifier's logits on `edges` under the recipe's test mask, before propagation."""
-    kind = method.recipe.test_mask
+    kind, s = method.recipe.test_mask, None
     if kind == "masknet":
-        return method.logits(domain, edges, masked(method).mask_of(domain, edges))
-    if kind == "zeros":
-        return method.logits(domain, edges, torch.zeros(edges.num_real, device=edges.src.device))
-    return method.logits(domain, edges)
+        s = mask_of(masked(method), domain, edges)
+    elif kind == "zeros":
+        s = torch.zeros(edges.num_real, device=edges.src.device)
+    read = method.logits if method.recipe.inference_batch is None else method.logits_in_blocks
+    return read(domain, edges, s)
+
+
+def mask_of(game: Game, domain: Domain, edges: Edges) -> Tensor:
+    """The trained MaskNet's mask of a graph's edges, whole or in blocks as the recipe has it."""
+    size, names = game.recipe.inference_batch, game.recipe.mask_inputs
+    if size is None:
+        return game.mask_of(domain, edges)
+    network = game.networks["mask"].eval()
+    p = game.logits_in_blocks(domain, edges).softmax(1) if "predictions" in names else None
+    with torch.no_grad(), precision(game.recipe.precision, game.device):
+        facts = EdgeFacts.of(edges, names, p) if names else None
+        logits = mask_logits_in_blocks(cast(MaskNet, network), domain.graph, edges, facts, size)
+        return game.mask(logits, edges, sample=False)
 
 
 def masked(method: Method) -> Game:
@@ -61,7 +85,7 @@ def masked(method: Method) -> Game:
 
 def probabilities(method: Method, graph: Graph, alpha: float, *, seed: int = 0, cache: Cache | None = None) -> Array:
     """N × C class probabilities of a graph."""
-    domain = Domain.of(graph, method.device)
+    domain = reading_domain(method.recipe, graph, method.device)
     logits = raw_logits(method, domain, reading_edges(method.recipe, domain, seed, cache))
     return to_probabilities(propagate(domain.edges, logits, alpha, method.recipe.steps))
 
@@ -77,9 +101,9 @@ def mask_edges(method: Method, domain: Domain, seed: int, cache: Cache | None = 
 
 def edge_mask(method: Method, graph: Graph, *, seed: int = 0, cache: Cache | None = None) -> EdgeMask:
     """The trained MaskNet's mask of every edge of the (enriched, where the recipe enriches) graph."""
-    game, domain = masked(method), Domain.of(graph, method.device)
+    game, domain = masked(method), reading_domain(method.recipe, graph, method.device)
     edges = mask_edges(method, domain, seed, cache)
-    s = game.mask_of(domain, edges)
+    s = mask_of(game, domain, edges)
     pairs = torch.stack([edges.src[edges.real], edges.dst[edges.real]])
     names = np.array([origin.name.lower() for origin in Origin])
     return EdgeMask(pairs.cpu().numpy(), names[edges.origin.cpu().numpy()], s.double().cpu().numpy())

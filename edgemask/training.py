@@ -13,12 +13,15 @@ import torch
 from torch import Tensor
 
 from edgemask import checkpoint
+from edgemask.batches import skeleton
+from edgemask.distributed import World, place, processes
 from edgemask.enrich import Cache
 from edgemask.game import collapsed
 from edgemask.graph import Array, Graph, GraphError, collect
-from edgemask.inference import raw_logits, reading_edges, to_probabilities
+from edgemask.inference import raw_logits, reading_domain, reading_edges, to_probabilities
 from edgemask.methods.base import Method, Source, make_sampler, seeded
 from edgemask.metrics import score
+from edgemask.nn.precision import precision
 from edgemask.nn.propagate import propagate
 from edgemask.nn.tensors import Domain, Edges
 from edgemask.recipe import Recipe
@@ -48,7 +51,7 @@ class Watched:
 
     @classmethod
     def of(cls, graph: Graph, method: Method, cache: Cache | None) -> Watched:
-        domain = Domain.of(graph, method.device)
+        domain = reading_domain(method.recipe, graph, method.device)
         return cls(graph, domain, reading_edges(method.recipe, domain, method.seed, cache))
 
 
@@ -89,8 +92,10 @@ class Trainer:
     def step(self) -> dict[str, float]:
         """One epoch, all its randomness derived from (seed, epoch)."""
         method, recipe = self.method, self.method.recipe
-        with seeded(derive(method.seed, "epoch", self.epoch), method.device):
-            record = method.update(self.sources, self.epoch)
+        exactly = precision(recipe.precision, method.device)
+        with exactly, seeded(derive(method.seed, "epoch", self.epoch), method.device):
+            record = method.world.mean(method.update(self.sources, self.epoch))
+        method.world.check_together(method.networks)
         self.epoch += 1
         for name, value in record.items():
             if name.startswith("loss") and not np.isfinite(value):
@@ -103,12 +108,13 @@ class Trainer:
                     self.best[alpha] = Best(value, self.epoch, self.weights())
         if (names := collapsed(record)) and not any("collapse" in r for r in self.history):
             record["collapse"] = 1.0
-            warnings.warn(
-                f"epoch {self.epoch}: the mask of {', '.join(names)} has collapsed, the original edges keep under 2 % "
-                f"of their weight on average; {advice(recipe)}",
-                CollapseWarning,
-                stacklevel=2,
-            )
+            if method.world.first:
+                warnings.warn(
+                    f"epoch {self.epoch}: the mask of {', '.join(names)} has collapsed, the original edges keep under "
+                    f"2 % of their weight on average; {advice(recipe)}",
+                    CollapseWarning,
+                    stacklevel=2,
+                )
         self.history.append({"epoch": float(self.epoch), **record})
         return record
 
@@ -120,8 +126,7 @@ class Trainer:
         if self.average is None:
             self.average = {name: t.detach().clone() for name, t in now.items()}
         else:
-            for name, t in now.items():
-                self.average[name].lerp_(t.detach(), recipe.average)
+            torch._foreach_lerp_(list(self.average.values()), [now[name] for name in self.average], recipe.average)
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of the weights inference would use now: the averaged ones where the recipe averages."""
@@ -130,6 +135,9 @@ class Trainer:
 
     def scores(self) -> dict[float, float]:
         """Mean metric over the watched graphs for each candidate strength, under `weights()`."""
+        return self.method.world.agreed(self._scores)
+
+    def _scores(self) -> dict[float, float]:
         totals: dict[float, list[float]] = {alpha: [] for alpha in self.method.recipe.alpha}
         for watched in self.watched:
             for alpha, p in self.probabilities(watched).items():
@@ -190,6 +198,9 @@ class Fit:
 
     With a `checkpoint` path the state is written there every `checkpoint_every` epochs, and a fit that finds
     a checkpoint of the same task continues it; on a CPU the result is the same to the bit.
+
+    Processes that `torchrun` started train together, each on its part of the recipe's `shards`, with the same result
+    as one process up to rounding; the first alone calls `on_epoch` and writes.
     """
 
     def __init__(
@@ -211,7 +222,7 @@ class Fit:
         if checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every}")
         self.make, self.recipe, self.metric, self.seed = make, recipe, metric, seed
-        self.device, self.cache = torch.device(device), cache
+        self.device, self.cache, self.world = place(torch.device(device)), cache, World()
         self.sources, self.validation = tuple(sources), tuple(validation)
         self.rule = resolve_rule(recipe, self.sources, self.validation)
         self.path = None if checkpoint_path is None else Path(checkpoint_path)
@@ -223,7 +234,12 @@ class Fit:
 
     def run(self) -> tuple[Trainer, Choice]:
         """Train to the end; the returned trainer's networks hold the chosen weights."""
-        resumed = self._read_checkpoint()
+        with processes(self.device, self._how_to_go_on()) as self.world:
+            self.world.check(self.recipe.shards)
+            return self._run()
+
+    def _run(self) -> tuple[Trainer, Choice]:
+        resumed, self.held_out = self.world.agreed(self._read_checkpoint)
         for stage in self.stages[len(self.held_out) :]:
             trainer = self._trainer(stage)
             if resumed is not None:
@@ -231,10 +247,11 @@ class Fit:
                 resumed = None
             while not trainer.done:
                 trainer.step()
-                if self.on_epoch:
+                if self.on_epoch and self.world.first:
                     self.on_epoch(trainer, ALL if stage is None else f"without {stage}")
-                if self.path and (trainer.epoch % self.every == 0 or trainer.done):
+                if self.path and self.world.first and (trainer.epoch % self.every == 0 or trainer.done):
                     self._write_checkpoint(trainer)
+            trainer.method.release()
             if stage is not None:
                 self.held_out[stage] = {repr(a): v for a, v in trainer.scores().items()}
         return trainer, self._choose(trainer)
@@ -249,18 +266,17 @@ class Fit:
             keep, watch = zip(*(withhold(g, self.seed) for g in train), strict=True)  # type: ignore[assignment]
         seed = self.seed if stage is None else derive(self.seed, "without", stage)
         method = self.make(self.recipe, train[0].num_features, train[0].num_classes, seed, self.device)
-        return Trainer(
-            method,
-            [self._source(g, nodes) for g, nodes in zip(train, keep, strict=True)],
-            [Watched.of(g, method, self.cache) for g in watch],
-            self.metric,
-            keep_best=stage is None,
-        )
+        method.join(self.world)
+        with self.world.in_turn():
+            sources = [self._source(g, nodes) for g, nodes in zip(train, keep, strict=True)]
+            watched = [Watched.of(g, method, self.cache) for g in watch]
+        return Trainer(method, sources, watched, self.metric, keep_best=stage is None)
 
     def _source(self, graph: Graph, nodes: Any) -> Source:
         r = self.recipe
         sampler = make_sampler(r, graph, self.device, self.cache) if r.enriched else None
-        return Source(Domain.of(graph, self.device), torch.tensor(nodes, device=self.device), sampler)
+        domain = Domain.of(graph, self.device) if r.batch_size is None else skeleton(graph, self.device)
+        return Source(domain, torch.tensor(nodes, device=self.device), sampler)
 
     def _choose(self, trainer: Trainer) -> Choice:
         networks = trainer.method.networks
@@ -290,6 +306,11 @@ class Fit:
             "seed": self.seed,
         }
 
+    def _how_to_go_on(self) -> str:
+        if self.path is None:
+            return "nothing was kept: with --checkpoint, the same command again would continue"
+        return f"the same command again, with --checkpoint {self.path}, continues from the last state written there"
+
     def _write_checkpoint(self, trainer: Trainer) -> None:
         if self.path is None:
             return
@@ -298,17 +319,17 @@ class Fit:
             self.path, "checkpoint", tensors, {"task": self._task(), "held_out": self.held_out, "trainer": numbers}
         )
 
-    def _read_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def _read_checkpoint(self) -> tuple[tuple[dict[str, Tensor], dict[str, Any]] | None, dict[str, dict[str, float]]]:
+        """A trainer's state, if there is one, and the held-out scores of the stages before it."""
         if self.path is None or not self.path.exists():
-            return None
+            return None, {}
         tensors, meta = checkpoint.read(self.path, "checkpoint")
         for key, value in self._task().items():
             if meta["task"].get(key) != value:
                 raise checkpoint.CheckpointError(
                     f"{self.path} is a checkpoint of another task: its {key} is {meta['task'].get(key)}, here {value}"
                 )
-        self.held_out = meta["held_out"]
-        return tensors, meta["trainer"]
+        return (tensors, meta["trainer"]), meta["held_out"]
 
 
 def advice(recipe: Recipe) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,10 @@ from edgemask.cli.common import (
 )
 
 app = typer.Typer()
+InferenceBatch = Annotated[
+    int | None,
+    typer.Option(min=1, help="Read the graph layer by layer, in blocks of so many nodes [default: as fitted]."),
+]
 
 
 @app.command()
@@ -42,13 +47,18 @@ def fit(
     ] = None,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")] = 10,
 ) -> None:
-    """Train on labelled source graphs and write a model file."""
+    """Train on labelled source graphs and write a model file.
+
+    Several processes: `torchrun --nproc-per-node 2 -m edgemask fit … --set batch_size=1024 --set shards=2`.
+    """
     from edgemask.data import read_graph
+    from edgemask.distributed import started
     from edgemask.enrich import default_cache
     from edgemask.estimator import EdgeMaskClassifier
 
+    first = started().first
     estimator = EdgeMaskClassifier(recipe, seed=seed, device=device, metric=metric, **pairs(settings))
-    with progress("fit") as on_epoch:
+    with progress("fit") if first else nullcontext() as on_epoch:
         estimator.fit(
             [read_graph(p, **pairs(read)) for p in sources],
             [read_graph(p, **pairs(read)) for p in validation],
@@ -57,6 +67,8 @@ def fit(
             cache=default_cache(),
             on_epoch=on_epoch,
         )
+    if not first:
+        return
     estimator.save(model)
     choice = estimator.choice_
     scores = "".join(f"\n  α = {a:g}: {100 * v:.2f}" for a, v in choice.scores.items())
@@ -71,6 +83,7 @@ def predict(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file [default: standard output].")] = None,
     read: Reading = [],  # noqa: B006
     device: Device = "auto",
+    inference_batch: InferenceBatch = None,
 ) -> None:
     """Write every node's class and class probabilities as CSV; a node is its id in a CSV folder, else its row."""
     import pandas as pd
@@ -79,7 +92,7 @@ def predict(
     from edgemask.data.csv_folder import node_ids
     from edgemask.estimator import EdgeMaskClassifier
 
-    estimator = EdgeMaskClassifier.load(model, device=device)
+    estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
     p = estimator.predict_proba(read_graph(graph, **pairs(read)))
     frame = pd.DataFrame(p, columns=[f"p:{c}" for c in estimator.classes_])
     frame.insert(0, "class", estimator.classes_[p.argmax(1)])
@@ -95,13 +108,15 @@ def evaluate(
     metric: Annotated[list[str], typer.Option(help="Repeatable.")] = ["micro_f1", "macro_f1"],  # noqa: B006
     read: Reading = [],  # noqa: B006
     device: Device = "auto",
+    inference_batch: InferenceBatch = None,
 ) -> None:
     """Score a model on a labelled graph."""
     from edgemask.data import read_graph
     from edgemask.estimator import EdgeMaskClassifier
     from edgemask.metrics import score
 
-    estimator, target = EdgeMaskClassifier.load(model, device=device), read_graph(graph, **pairs(read))
+    estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
+    target = read_graph(graph, **pairs(read))
     for name, value in score(metric, target, estimator.predict_proba(target)).items():
         out.print(f"{name} {100 * value:.2f}", highlight=False)
     out.print(
@@ -116,6 +131,7 @@ def explain(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV of every edge's mask and origin.")] = None,
     read: Reading = [],  # noqa: B006
     device: Device = "auto",
+    inference_batch: InferenceBatch = None,
 ) -> None:
     """Show what the MaskNet prunes, by origin; an edge counts as pruned when its mask is below 0.5."""
     import numpy as np
@@ -125,7 +141,8 @@ def explain(
     from edgemask.data.csv_folder import node_ids
     from edgemask.estimator import EdgeMaskClassifier
 
-    mask = EdgeMaskClassifier.load(model, device=device).explain(read_graph(graph, **pairs(read)))
+    estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
+    mask = estimator.explain(read_graph(graph, **pairs(read)))
     frame = pd.DataFrame({"source": mask.edges[0], "destination": mask.edges[1], "origin": mask.origin, "mask": mask.s})
     if output:
         if graph.is_dir():
