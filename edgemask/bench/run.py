@@ -27,7 +27,7 @@ from edgemask.graph import Array, Graph
 from edgemask.methods.registry import entry
 from edgemask.protocol import Exam, Protocol
 from edgemask.recipe import Recipe
-from edgemask.training import ALL, Fit, Trainer, Watched
+from edgemask.training import ALL, DivergenceError, Fit, Trainer, Watched
 
 Record = dict[str, Any]
 
@@ -151,6 +151,27 @@ def execute(
         "missing": [n for n in run.protocol.targets if n not in domains],
         "curves": curves(trainer.history),
         "seconds": {"train": seconds, "predict": predict_seconds},
+        "peak_memory_mib": peak_memory(device),
+        "machine": machine(device),
+    }
+
+
+def attempt(run: Run, domains: Mapping[str, Graph], *, device: torch.device, **options: Any) -> Record:
+    """`execute`, with a record of what stopped it where training diverged or the device ran out of memory."""
+    start = time.perf_counter()
+    try:
+        return execute(run, domains, device=device, **options)
+    except (DivergenceError, torch.cuda.OutOfMemoryError) as error:
+        failed = {"kind": type(error).__name__, "message": str(error)}
+    return {
+        "key": run.key(domains),
+        **run.describe(domains),
+        "select": {"rule": run.recipe.select},
+        "metrics": {},
+        "failed": failed,
+        "missing": [n for n in run.protocol.targets if n not in domains],
+        "curves": {},
+        "seconds": {"train": time.perf_counter() - start},
         "peak_memory_mib": peak_memory(device),
         "machine": machine(device),
     }

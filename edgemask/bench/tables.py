@@ -14,9 +14,11 @@ ABSENT = "data not available"
 
 def cells(records: Sequence[Record]) -> dict[str, list[float]]:
     """Column → one value per record, in percent: each protocol's metric averaged over its targets; where there
-    are several targets, also the minimum over them."""
+    are several targets, also the minimum over them. Failed runs have no value."""
     columns: dict[str, list[float]] = {}
     for record in records:
+        if "failed" in record:
+            continue
         protocol, scores = record["protocol"], record["metrics"]
         for metric in protocol["metrics"]:
             values = [100 * scores[t][metric] for t in protocol["targets"] if t in scores]
@@ -50,8 +52,16 @@ def table(title: str, groups: dict[str, list[Record]], absent: Sequence[str] = (
         shown = [mean_std(row[c]) if c in row else ABSENT for c in columns]
         headline = [np.mean(v) for c, v in row.items() if not c.endswith(" min")]
         rules = ", ".join(sorted({r["select"]["rule"] for r in groups[name]}))
+        if failed := failures(groups[name]):
+            rules += f"; {failed}"
         out.add_row(name, *shown, f"{np.mean(headline):.1f}" if headline else "–", rules)
     return out
+
+
+def failures(records: Sequence[Record]) -> str:
+    """How many runs failed, and of what; nothing where none did."""
+    kinds = sorted({r["failed"]["kind"] for r in records if "failed" in r})
+    return f"{sum('failed' in r for r in records)} of {len(records)} runs failed: {', '.join(kinds)}" if kinds else ""
 
 
 def with_oracle(groups: dict[str, list[Record]]) -> dict[str, list[Record]]:

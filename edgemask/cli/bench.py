@@ -61,7 +61,7 @@ def bench(
 
     A run whose record is already there is not run again.
     """
-    from edgemask.bench.run import Run, execute, load_domains, missing_files, read_record, write_record
+    from edgemask.bench.run import Run, attempt, load_domains, missing_files, read_record, write_record
     from edgemask.bench.tables import footer, table, with_oracle
     from edgemask.data import DataError, Store
     from edgemask.data import benchmark as find
@@ -95,7 +95,7 @@ def bench(
                     record = read_record(path)
                 else:
                     with progress(f"{name} {p.name} seed {seed}") as on_epoch:
-                        record = execute(run, domains, device=where, cache=default_cache(), on_epoch=on_epoch)
+                        record = attempt(run, domains, device=where, cache=default_cache(), on_epoch=on_epoch)
                     write_record(record, path)
                 groups[label].append(record)
     wide().print(table(f"{benchmark}: {source.card.title}", with_oracle(groups), list(absent)))

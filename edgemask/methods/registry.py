@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from edgemask.game import Game
+from edgemask.methods import (
+    ada,
+    arm,
+    canet,
+    coral,
+    dann,
+    eerm,
+    flood,
+    graph_aug,
+    grm,
+    group_dro,
+    irm,
+    is_gib,
+    lisa,
+    mario,
+    mat,
+    mixup,
+    mmd,
+    traci,
+    vrex,
+)
 from edgemask.methods.base import Method
 from edgemask.methods.erm import ERM
+from edgemask.methods.hyper import settle
 from edgemask.recipe import Backbone, Recipe, recipe
 
 __all__ = ["METHODS", "Entry", "Method", "entry"]
@@ -15,20 +38,30 @@ __all__ = ["METHODS", "Entry", "Method", "entry"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A method by name: what it is, who wrote of it, and what it runs with unless told otherwise."""
+    """A method by name: what it is, who wrote of it, and what it runs with unless told otherwise.
+
+    `status` is "full", or "partial" with what is not the paper's.
+    """
 
     make: type[Method]
     recipe: Recipe
     summary: str
     citation: str
     defining: tuple[str, ...] = ()  # the settings that make the method what it is, whatever recipe it runs with
+    status: str = "full"
 
     def under(self, name: str | None, **settings: Any) -> Recipe:
-        """The method's recipe, or a stock one by name with what defines the method put back; then `settings`."""
-        if name is None:
-            return self.recipe.with_(**settings)
-        kept = {field: getattr(self.recipe, field) for field in self.defining}
-        return recipe(name).with_(**kept).with_(**settings)
+        """The method's recipe, or a stock one by name with what defines the method put back; then `settings`, a
+        method's own hyper-parameters among them."""
+        own = {k: v for k, v in settings.items() if k in self.make.hyper}
+        shared = {k: v for k, v in settings.items() if k not in own}
+        base = self.recipe
+        if name is not None:
+            kept = {field: getattr(self.recipe, field) for field in self.defining}
+            base = recipe(name).with_(**kept, hyper=self.recipe.hyper)
+        values = settle(self.make.hyper, dict(base.hyper) | own)
+        changed = {k: v for k, v in values.items() if v != self.make.hyper[k].default}
+        return base.with_(**shared, hyper=tuple(sorted(changed.items())))
 
 
 _ERM = ("backbone", "mask", "k", "clusters")
@@ -56,12 +89,40 @@ def _erm(backbone: Backbone, summary: str) -> dict[str, Entry]:
     }
 
 
+def _baseline(module: ModuleType, make: type[Method], backbone: Backbone = "gcn") -> Entry:
+    """A system of the paper's tables, on the original graph with ERM's recipe: whatever else is granted, averaging,
+    propagation or the enriched graph, is granted by the settings of a run, to all or to none."""
+    recipe = _PLAIN.with_(backbone=backbone)
+    return Entry(make, recipe, module.SUMMARY, module.CITATION, ("mask", "k", "clusters"), module.STATUS)
+
+
 METHODS: dict[str, Entry] = {
     "erm-mlp": Entry(ERM, _PLAIN.with_(backbone="mlp"), "risk minimisation, features alone", _VAPNIK, _ERM),
     **_erm("gcn", "risk minimisation, GCN"),
     **_erm("gat", "risk minimisation, GAT"),
     **_erm("gin", "risk minimisation, GIN"),
     **_erm("sgc", "risk minimisation, SGC"),
+    **_erm("egc", "risk minimisation, EGC"),
+    "group-dro": _baseline(group_dro, group_dro.GroupDRO),
+    "mmd": _baseline(mmd, mmd.MMD),
+    "coral": _baseline(coral, coral.CORAL),
+    "irm": _baseline(irm, irm.IRM),
+    "vrex": _baseline(vrex, vrex.VREx),
+    "dann": _baseline(dann, dann.DANN),
+    "mixup": _baseline(mixup, mixup.Mixup),
+    "arm": _baseline(arm, arm.ARM),
+    "ada": _baseline(ada, ada.ADA),
+    "mat": _baseline(mat, mat.MAT),
+    "eerm": _baseline(eerm, eerm.EERM),
+    "lisa": _baseline(lisa, lisa.LiSA),
+    "flood": _baseline(flood, flood.FLOOD),
+    "is-gib": _baseline(is_gib, is_gib.ISGIB),
+    "mario": _baseline(mario, mario.MARIO),
+    "grm": _baseline(grm, grm.GRM),
+    "traci": _baseline(traci, traci.TRACI),
+    "graph-aug-gcn": _baseline(graph_aug, graph_aug.GraphAug),
+    "graph-aug-gin": _baseline(graph_aug, graph_aug.GraphAug, "gin"),
+    "canet": _baseline(canet, canet.CaNet),
     "edgemask-dg": Entry(
         Game, _STAR.with_(k=0, clusters=0), "the game on the original graph", _PAPER, ("k", "clusters")
     ),

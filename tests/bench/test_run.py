@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from edgemask.bench.run import Run, curves, execute, load_domains, missing_files, read_record, write_record
+from edgemask.bench.run import Run, attempt, curves, execute, load_domains, missing_files, read_record, write_record
 from edgemask.data import BENCHMARKS, Benchmark, DataError, File, Store, benchmark
 from edgemask.data.synthetic import demo_family
 from edgemask.graph import Graph
@@ -272,3 +272,31 @@ def test_the_oracle_is_shown_beside_the_rule_and_changes_nothing():
     assert asked["oracle"]["alpha"] in RUN.recipe.alpha
     assert RUN.key(DOMAINS) != replace(RUN, oracle=True).key(DOMAINS)
     assert "oracle_asked" not in RUN.describe(DOMAINS)
+
+
+def test_a_run_that_diverges_leaves_a_record_that_says_so(tmp_path: Path, monkeypatch):
+    class Diverging(ERM):
+        def update(self, sources, epoch):
+            return {"loss alpha": float("nan")}
+
+    broken = replace(registry.METHODS["erm-gcn"], make=Diverging)
+    monkeypatch.setitem(registry.METHODS, "erm-gcn", broken)
+    run = Run("toy", {}, PROTOCOL, "erm-gcn", Recipe(mask=False, backbone="gcn", epochs=3), 0)
+    record = attempt(run, DOMAINS, device=CPU)
+    assert record["failed"] == {
+        "kind": "DivergenceError",
+        "message": "epoch 1: the loss alpha is nan; lower lr, now 0.001",
+    }
+    assert record["metrics"] == {}
+    write_record(record, path := run.path(tmp_path, DOMAINS))
+    assert read_record(path)["failed"]["kind"] == "DivergenceError"
+
+
+def test_any_other_error_is_no_record(monkeypatch):
+    class Broken(ERM):
+        def update(self, sources, epoch):
+            raise KeyError("a mistake")
+
+    monkeypatch.setitem(registry.METHODS, "erm-gcn", replace(registry.METHODS["erm-gcn"], make=Broken))
+    with pytest.raises(KeyError, match="a mistake"):
+        attempt(Run("toy", {}, PROTOCOL, "erm-gcn", Recipe(mask=False, backbone="gcn"), 0), DOMAINS, device=CPU)

@@ -114,3 +114,11 @@ def test_what_the_oracle_would_choose_stands_in_a_row_of_its_own():
     assert row(text, "gcn ") == ["gcn", "50.0", "50.0", "last"]
     assert row(text, "gcn, oracle") == ["gcn, oracle", "75.0", "75.0", "oracle (looks at the target)"]
     assert "mlp, oracle" not in text
+
+
+def test_failed_runs_have_no_value_and_are_counted():
+    lost = record({}, targets=["b"]) | {"failed": {"kind": "DivergenceError", "message": "epoch 3"}}
+    text = shown({"ours": [record({"b": 0.5}), lost]})
+    assert "50.0" in row(text, "ours")
+    assert "1 of 2 runs failed: DivergenceError" in " ".join(text.split())
+    assert "failed" not in shown({"ours": [record({"b": 0.5})]})

@@ -1,0 +1,85 @@
+"""Adaptive risk minimisation by contexts (ARM-CML): beside a node the classifier sees what its whole batch is like.
+
+M. Zhang, H. Marklund, N. Dhawan, A. Gupta, S. Levine and C. Finn, "Adaptive Risk Minimization: Learning to Adapt to
+Domain Shift", NeurIPS 2021.
+
+    min_{θ,φ} (1/M) Σ_i ℓ(f_θ([X_i ‖ c_i], G_i), Y_i),    c_i = mean_v φ(x_v)
+
+From the paper: the context network φ, its mean over a batch of one domain, the context beside the input, and both
+networks trained at once on the loss after this adaptation. Left open by it, as it treats images: what a batch is (here
+all nodes of a graph, labelled or not, or of a mini-batch of it), φ (there convolutions of 64 channels between three
+layers; here an MLP of three layers as wide as the classifier) and the context's width (there 1 to 12 channels of the
+image's size; here 64 numbers). On whole graphs a source has one context in all of a step: two sources, two contexts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from edgemask.batches import features
+from edgemask.methods.erm import ERM
+from edgemask.methods.hyper import Hyper
+from edgemask.nn.backbones import MLP, Backbone
+from edgemask.nn.blocks import logits_in_blocks
+from edgemask.nn.inputs import Appended
+from edgemask.nn.precision import precision
+from edgemask.nn.tasknet import tasknet
+from edgemask.nn.tensors import Domain, Edges, SparseMatrix
+
+
+class Contextual(nn.Module):
+    """A classifier of [x ‖ c] and the context network that makes c."""
+
+    def __init__(self, classifier: nn.Module, context: MLP):
+        super().__init__()
+        self.classifier, self.context = classifier, context
+
+    def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
+        logits: Tensor = self.classifier(Appended(x, self.context.at_nodes(0, x).mean(0)), edges, s)
+        return logits
+
+
+class Given(Backbone):
+    """A classifier under a context that is known already, so that blocks of a graph can be read one by one."""
+
+    def __init__(self, classifier: Backbone, context: Tensor):
+        super().__init__()
+        self.classifier, self.context = classifier, context
+        self.rounds, self.depth = classifier.rounds, classifier.depth
+        self.weigh, self.send, self.collect = classifier.weigh, classifier.send, classifier.collect  # type: ignore[method-assign]
+
+    def receive(self, i: int, h: Any) -> Tensor:
+        return self.classifier.receive(i, Appended(h, self.context) if i == 0 else h)
+
+
+class ARM(ERM):
+    hyper: ClassVar[Mapping[str, Hyper]] = {
+        "context": Hyper(64, 1, law="int", search=(8, 128), about="width of the context")
+    }
+
+    def build(self) -> dict[str, nn.Module]:
+        width = int(self.h["context"])
+        classifier = tasknet(self.recipe, self.num_features + width, self.num_classes)
+        context = MLP(self.num_features, self.recipe.hidden, width, layers=3, dropout=0.0)
+        return {"task": Contextual(classifier, context)}
+
+    def logits_in_blocks(self, domain: Domain, edges: Edges, s: Tensor | None = None) -> Tensor:
+        """Two passes: the context of the whole graph, then the classifier under it."""
+        task, size = self.networks["task"].eval(), self.recipe.inference_batch or domain.num_nodes
+        assert isinstance(task, Contextual)
+        assert isinstance(task.classifier, Backbone)
+        with torch.no_grad(), precision(self.recipe.precision, self.device):
+            nodes = torch.arange(domain.num_nodes, device=self.device)
+            sums = [task.context.at_nodes(0, features(domain.graph, part)).sum(0) for part in torch.split(nodes, size)]
+            given = Given(task.classifier, torch.stack(sums).sum(0) / domain.num_nodes).eval()
+            out = logits_in_blocks(given, domain.graph, edges, s, size)
+        return out.float() if out.dtype == torch.bfloat16 else out
+
+
+STATUS = "full"
+CITATION = "Zhang et al., Adaptive Risk Minimization, NeurIPS 2021"
+SUMMARY = "classifier under a context: the mean over the graph's nodes of a learned summary (ARM-CML)"

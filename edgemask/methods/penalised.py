@@ -1,0 +1,114 @@
+"""Risk with a penalty on what sets the sources apart: min_θ (1/M) Σ_i R_i + w · penalty, what several methods share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from edgemask.methods.base import Pairs, Record, Source
+from edgemask.methods.erm import ERM
+from edgemask.nn.tensors import Edges
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the classifier makes of one source's training nodes; `h` is their representation, where it is asked for."""
+
+    name: str
+    labels: Tensor
+    logits: Tensor
+    h: Tensor | None = None
+
+    @property
+    def risk(self) -> Tensor:
+        return F.cross_entropy(self.logits, self.labels)
+
+
+class Penalised(ERM):
+    """One step per round on the mean risk and the penalty, whose weight may change from epoch to epoch."""
+
+    def build(self) -> dict[str, nn.Module]:
+        self.weight = torch.zeros((), device=self.device)  # of this epoch; a captured step reads it from here
+        return super().build()
+
+    def strength(self, epoch: int) -> float:
+        """The penalty's weight w in an epoch."""
+        return float(self.h["weight"])
+
+    def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
+        self.weight.fill_(self.strength(epoch))
+        return super().update(sources, epoch)
+
+    def joint_step(self, pairs: Pairs) -> Record:
+        seen = [self.look(source, edges) for source, edges in pairs]
+        risks = torch.stack([s.risk for s in seen])
+        penalty = self.penalty(risks, seen)
+        self.step("task", risks.mean() + self.weight * penalty)
+        return {**losses(seen, risks), "penalty": penalty.detach()}
+
+    @abstractmethod
+    def penalty(self, risks: Tensor, seen: Sequence[Seen]) -> Tensor:
+        """What the sources differ by, of their risks and what is seen of each."""
+
+    def look(self, source: Source, edges: Edges) -> Seen:
+        self.networks["task"].train()
+        logits = self.wrapped["task"](source.domain.x, edges, None)
+        return self.seen(source, logits)
+
+    def seen(self, source: Source, logits: Tensor, h: Tensor | None = None) -> Seen:
+        at, labels = source.train, source.domain.labels()
+        rows = [full(t.index_select(0, at)) for t in (logits, h) if t is not None]
+        return Seen(source.domain.name, labels[at], *rows)
+
+
+class Annealed(Penalised):
+    """The penalty with weight min(1, `weight`) for `anneal` epochs, then `weight`; where it jumps, Adam starts anew."""
+
+    def strength(self, epoch: int) -> float:
+        weight = float(self.h["weight"])
+        return min(1.0, weight) if epoch < int(self.h["anneal"]) else weight
+
+    def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
+        if epoch == int(self.h["anneal"]) and self.strength(epoch) > 1:
+            for moments in self.optimisers["task"].state.values():
+                for value in moments.values():
+                    value.zero_()  # in place: a captured step knows these tensors
+        return super().update(sources, epoch)
+
+
+class Aligned(Penalised):
+    """A penalty on the representations of the sources' training nodes."""
+
+    def build(self) -> dict[str, nn.Module]:
+        networks = super().build()
+        self.width = representation_width(networks["task"], self.num_features)
+        return networks
+
+    def look(self, source: Source, edges: Edges) -> Seen:
+        task = self.networks["task"].train()
+        h: Tensor = task.embed(source.domain.x, edges)  # type: ignore[operator]
+        return self.seen(source, task.read(h, edges), h)  # type: ignore[operator]
+
+
+def representation_width(task: nn.Module, num_features: int) -> int:
+    """How many columns a classifier's representation has."""
+    x, none = torch.zeros(1, num_features), torch.empty(0, dtype=torch.int64)
+    with torch.no_grad():
+        h: Tensor = task.eval().embed(x, Edges.build(none, none, 1))  # type: ignore[operator]
+    if h is x:
+        raise ValueError("layers = 1 leaves no representation but the features, nothing to align: at least 2 needed")
+    return h.shape[1]
+
+
+def losses(seen: Sequence[Seen], risks: Tensor) -> Record:
+    return {f"loss {s.name}": risk for s, risk in zip(seen, risks.detach(), strict=True)}
+
+
+def full(values: Tensor) -> Tensor:
+    """In float32 what a GPU has in bfloat16: penalties are small differences."""
+    return values.float() if values.dtype == torch.bfloat16 else values

@@ -1,0 +1,131 @@
+"""One list of checks for every method of the registry, on a tiny family of synthetic graphs."""
+
+import numpy as np
+import pytest
+import torch
+
+from edgemask import inference
+from edgemask.data.synthetic import demo_family
+from edgemask.graph import Graph, GraphError
+from edgemask.methods.registry import METHODS, entry
+from edgemask.training import Fit
+
+EPOCHS = 12
+SMALL = {"epochs": EPOCHS, "hidden": 8, "alpha": (0.0,), "select": "last", "average": 0.0, "lr": 0.01}
+ENRICHED = {"k": 3, "clusters": 4, "spectral_budget": 2.0}
+
+
+def settled(name: str, **settings: object):
+    found = entry(name)
+    more = {key: value for key, value in ENRICHED.items() if found.recipe.enriched and getattr(found.recipe, key) != 0}
+    gat = {"heads": 2} if found.recipe.backbone == "gat" else {}
+    return found.under(None, **SMALL | more | gat | settings)
+
+
+@pytest.fixture(scope="module")
+def family() -> dict[str, Graph]:
+    return {**demo_family(70), "unseen": demo_family(90)["gamma"]}
+
+
+def fit(name: str, family: dict[str, Graph], seed: int = 0, checkpoint=None, on_epoch=None, **settings: object):
+    sources = [family["alpha"], family["beta"]]
+    job = Fit(
+        entry(name).make, settled(name, **settings), sources,
+        seed=seed, checkpoint_path=checkpoint, checkpoint_every=EPOCHS // 2, on_epoch=on_epoch,
+    )  # fmt: skip
+    return job.run()[0]
+
+
+def predicted(trainer, graph: Graph) -> np.ndarray:
+    return inference.probabilities(trainer.method, graph.without_labels(), 0.0)
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def trained(request, family):
+    """Each method trained once; most checks look at this run."""
+    return request.param, fit(request.param, family)
+
+
+def test_the_loss_falls(trained):
+    _, trainer = trained
+    losses = [np.mean([v for k, v in r.items() if k.startswith("loss ")]) for r in trainer.history]
+    assert np.isfinite(losses).all()
+    assert min(losses[-3:]) < losses[0]
+
+
+def test_an_unseen_graph_of_another_size_is_predicted(trained, family):
+    _, trainer = trained
+    p = predicted(trainer, family["unseen"])
+    assert p.shape == (family["unseen"].num_nodes, family["unseen"].num_classes)
+    assert np.isfinite(p).all()
+    np.testing.assert_allclose(p.sum(1), 1, atol=1e-6)
+
+
+def test_a_seed_decides_all(trained, family):
+    name, trainer = trained
+    np.testing.assert_array_equal(predicted(trainer, family["unseen"]), predicted(fit(name, family), family["unseen"]))
+    other = predicted(fit(name, family, seed=1), family["unseen"])
+    assert not np.array_equal(predicted(trainer, family["unseen"]), other)
+
+
+def test_a_stopped_run_resumes_to_the_bit(trained, family, tmp_path):
+    name, trainer = trained
+
+    class Stopped(Exception):
+        pass
+
+    def stop(current, stage):
+        if current.epoch == EPOCHS // 2 + 1:
+            raise Stopped
+
+    path = tmp_path / "state"
+    with pytest.raises(Stopped):
+        fit(name, family, checkpoint=path, on_epoch=stop)
+    resumed = fit(name, family, checkpoint=path)
+    assert len(resumed.history) == EPOCHS
+    np.testing.assert_array_equal(predicted(trainer, family["unseen"]), predicted(resumed, family["unseen"]))
+
+
+def test_state_carries_the_whole_model(trained, family):
+    _, trainer = trained
+    method = trainer.method
+    fresh = type(method)(method.recipe, method.num_features, method.num_classes, 5, torch.device("cpu"))
+    fresh.load_state(*method.state())
+    ours, theirs = (inference.probabilities(m, family["unseen"].without_labels(), 0.0) for m in (method, fresh))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bad_input_is_refused_by_name(name, family):
+    graph = family["alpha"]
+    with pytest.raises(GraphError, match="'alpha', y: training needs labels"):
+        Fit(entry(name).make, settled(name), [graph.without_labels()])
+    with pytest.raises(ValueError, match="no setting 'learning_rate'"):
+        settled(name, learning_rate=1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_hyper_parameters_have_sound_ranges(name):
+    found = entry(name)
+    assert found.status == "full" or found.status.startswith("partial: ")
+    assert found.summary
+    assert found.citation
+    for key, hyper in found.make.hyper.items():
+        assert hyper.about, key
+        assert hyper.check(key, hyper.default) == hyper.default
+        if hyper.law != "choice":
+            low, high = hyper.search or (hyper.low, hyper.high)
+            assert hyper.low <= low <= high <= hyper.high
+            assert np.isfinite([low, high]).all()
+            assert hyper.law != "log" or low > 0
+            with pytest.raises(ValueError, match=f"{key} must be"):
+                found.under(None, **{key: "nonsense"})
+        with pytest.raises(ValueError, match=key):
+            found.under(None, **{key: np.nan})
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if METHODS[n].recipe.backbone != "mlp"])
+def test_the_enriched_graph_averaging_and_batches_can_be_granted(name, family):
+    trainer = fit(name, family, epochs=2, **ENRICHED, knn_ratio=1.0, average=0.05, average_from=0.0)
+    assert trainer.average is not None
+    assert all(source.sampler is not None for source in trainer.sources)

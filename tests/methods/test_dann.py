@@ -1,0 +1,84 @@
+"""DANN: the discriminator learns to tell the sources apart, the encoder to keep it from that."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from edgemask.data.synthetic import demo_family
+from edgemask.methods.base import Source
+from edgemask.methods.dann import DANN, MOST_SOURCES, reverse
+from edgemask.nn.tensors import Domain
+from edgemask.recipe import Recipe
+
+CPU = torch.device("cpu")
+TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01, epochs=100)
+A, B, _ = demo_family(80).values()
+PAIR = [Source(Domain.of(g), torch.arange(80), None) for g in (A, B.with_(x=B.x + 0.5))]
+
+
+def made(weight=1.0, **changes) -> DANN:
+    return DANN(TINY.with_(hyper=(("weight", weight),), **changes), 64, 5, 0, CPU)
+
+
+def telling(method, *, reversed_by=None) -> torch.Tensor:
+    """The discriminator's loss on the plain representations, by hand."""
+    task, told = method.networks["task"], []
+    for i, s in enumerate(PAIR):
+        h = task.embed(s.domain.x, s.domain.edges)
+        logits = method.networks["discriminator"](h if reversed_by is None else reverse(h, reversed_by))
+        told.append(F.cross_entropy(logits[:, :2], torch.full((80,), i)))
+    return (told[0] + told[1]) / 2
+
+
+def test_values_pass_and_gradients_come_back_reversed():
+    x = torch.randn(4, 3, requires_grad=True, generator=torch.Generator().manual_seed(0))
+    out = reverse(x, torch.tensor(0.25))
+    assert torch.equal(out, x)
+    (out * torch.arange(3.0)).sum().backward()
+    assert torch.equal(x.grad, -0.25 * torch.arange(3.0).expand(4, 3))
+
+
+def test_the_gradient_of_the_encoder_through_the_discriminator_is_reversed_and_its_own_is_not():
+    method = made()
+    networks = method.networks
+    encoder, own = list(networks["task"].linears[0].parameters()), list(networks["discriminator"].parameters())
+    plain = torch.autograd.grad(telling(method), encoder + own)
+    method.weight.fill_(0.3)
+    loss = method.penalty(torch.zeros(2), [method.look(s, s.domain.edges) for s in PAIR])
+    turned = torch.autograd.grad(loss, encoder + own)
+    torch.testing.assert_close(loss, telling(method))
+    torch.testing.assert_close(turned[0], -0.3 * plain[0])
+    assert plain[0].abs().sum() > 0
+    for mine, theirs in zip(turned[1:], plain[1:], strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_the_reversal_grows_from_0_to_the_weight():
+    method = made(0.5)
+    course = [method.strength(epoch) for epoch in range(101)]
+    assert course[0] == 0
+    assert course == sorted(course)
+    assert course[-1] == pytest.approx(0.5, rel=1e-3)
+    assert made(0.5, epochs=10).strength(5) == pytest.approx(course[50])
+
+
+def test_a_discriminator_that_nobody_works_against_tells_the_sources_and_one_that_is_fought_does_not():
+    idle, fought = made(0.0), made(1.0)
+    for epoch in range(100):
+        ends = [method.update(PAIR, epoch)["discriminator"] for method in (idle, fought)]
+    assert ends[0] < 0.2
+    assert ends[1] > 0.5  # log 2 = 0.69 is a guess
+
+
+def test_one_optimiser_moves_both():
+    method = made()
+    before = {k: v.clone() for k, v in method.networks.state_dict().items()}
+    method.update(PAIR, 50)
+    assert all(not torch.equal(v, before[k]) for k, v in method.networks.state_dict().items())
+
+
+def test_too_many_sources_are_refused():
+    with pytest.raises(ValueError, match=f"at most {MOST_SOURCES} sources apart, got {MOST_SOURCES + 1}"):
+        made().update(PAIR[:1] * (MOST_SOURCES + 1), 0)
