@@ -1,0 +1,75 @@
+"""`edgemask tune`: a search for each method, on the sources alone."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from edgemask.cli.common import DataRoot, Device, Offline, Seed, Settings, out, pairs, wide
+
+app = typer.Typer()
+
+
+@app.command()
+def tune(
+    benchmark: Annotated[str, typer.Argument(help="A benchmark (`edgemask data list`).")],
+    method: Annotated[list[str], typer.Option(help="A method (`edgemask methods`); repeatable.")],
+    trials: Annotated[int, typer.Option(min=1, help="Trials of every method; the first is its defaults.")] = 20,
+    protocol: Annotated[list[str] | None, typer.Option(help="Only these protocols.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="A stock recipe in place of the method's own.")] = None,
+    settings: Settings = [],  # noqa: B006
+    seed: Seed = 0,
+    results: Annotated[Path, typer.Option(help="Where the searches are written, and continued from.")] = Path("tuned"),
+    device: Device = "auto",
+    data_root: DataRoot = None,
+    offline: Offline = False,
+) -> None:
+    """Search hyper-parameters by the sources' labels alone; the targets' are out of reach.
+
+    With several sources a trial is scored by leaving one source out in turn, with one by a withheld fifth of its
+    labels. A trial that is already there is not run again.
+    """
+    from edgemask.bench.run import load_domains, missing_files
+    from edgemask.data import DataError, Store
+    from edgemask.data import benchmark as find
+    from edgemask.enrich import default_cache
+    from edgemask.estimator import resolve_device
+    from edgemask.methods.registry import entry
+    from edgemask.tune import Search, Trial, best, source_score
+
+    source, where = find(benchmark), resolve_device(device)
+    store = Store(data_root, offline=offline or None)
+    table = Table(title=f"{benchmark}: best of {trials} trials on the sources", title_justify="left")
+    for column in ("protocol", "method", "defaults", "best", "failed", "settings"):
+        table.add_column(column, justify="right" if column in ("defaults", "best", "failed") else "left")
+    for p in [source.protocol(name) for name in protocol] if protocol else source.protocols:
+        if lacking := missing_files(source, p, store):
+            raise DataError(f"protocol {p.name!r}: data not available: {', '.join(lacking)}")
+        training, _ = p.open(load_domains(source, p, store, {}))
+        for name in method:
+            settled = entry(name).under(recipe, **pairs(settings))
+            data = {g.name: g.hash for g in training.sources}
+            search = Search(benchmark, p.name, name, settled, data, seed)
+
+            def said(number: int, trial: Trial, name: str = name) -> None:
+                shown = trial.failed or f"{100 * (trial.score or 0):.2f}"
+                out.print(f"{name} trial {number + 1} of {trials}: {shown}", highlight=False, soft_wrap=True)
+
+            done = search.run(
+                trials,
+                partial(source_score, name, training=training, seed=seed, device=where, cache=default_cache()),
+                results / benchmark / p.name.replace("→", "-to-") / f"{name}-seed{seed}.json",
+                said,
+            )
+            top = best(done)
+            first = "failed" if done[0].score is None else f"{100 * done[0].score:.2f}"
+            line = " ".join(
+                f"--set {k}={v:.4g}" if isinstance(v, float) else f"--set {k}={v}" for k, v in top.settings.items()
+            )
+            failed = sum(t.score is None for t in done)
+            table.add_row(p.name, name, first, f"{100 * (top.score or 0):.2f}", str(failed), line)
+    wide().print(table)
