@@ -178,7 +178,7 @@ def collapse(everything: list[Record]) -> str:
 
 
 def page(results: Path) -> str:
-    everything = [read_record(path) for path in sorted(results.rglob("*.json"))]
+    everything = [read_record(p) for name in ("citation", "twitch") for p in sorted((results / name).rglob("*.json"))]
     device = sorted({r["machine"]["device"] for r in everything if r["benchmark"] in ("citation", "twitch")})
     paper = "\n".join(f"| {k} | {v} |  | not stated |" for k, v in PAPER.items())
     citation = "\n".join(citation_row(row, everything) for row in CITATION)

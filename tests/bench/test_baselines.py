@@ -1,0 +1,86 @@
+"""The baselines page is what the records say, and hides nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgemask.bench import paper
+from edgemask.bench.baselines import EXPLAINED, beside, citation_row, other_row, page, settled
+from edgemask.methods.registry import METHODS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def record(method: str, benchmark: str, protocol: str, targets: dict[str, float], metrics, seed=0, **more):
+    return {
+        "benchmark": benchmark,
+        "method": method,
+        "seed": seed,
+        "recipe": settled(method, benchmark).to_json(),
+        "protocol": {"name": protocol, "metrics": list(metrics), "targets": list(targets)},
+        "metrics": {t: dict.fromkeys(metrics, v) for t, v in targets.items()},
+        "select": {"rule": "last"},
+        "seconds": {"train": 2.0},
+        "peak_memory_mib": 100.0,
+        **more,
+    }
+
+
+def citation(value: float, transfers=("AC→D", "AD→C", "CD→A"), **more):
+    both = ("micro_f1", "macro_f1")
+    return [record("mmd", "citation", t, {"x": value}, both, seed=s, **more) for t in transfers for s in range(2)]
+
+
+def test_the_page_is_what_the_records_say():
+    assert (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8") == page(ROOT / "results")
+
+
+def test_a_system_stands_beside_the_papers_figure_and_their_difference():
+    row = citation_row("mmd", citation(0.66))
+    assert "| 66.0 ± 0.0 / 66.0 ± 0.0 |" in row
+    assert "**66.0** | 65.2 (+0.8) |" in row
+    assert "2.0 s, 100 MiB | last |" in row
+
+
+def test_a_difference_over_three_points_is_explained_or_marked():
+    assert beside(70.0, "mmd", "citation", 66.9) == "66.9 (+3.1, unexplained)"
+    assert beside(60.0, "mmd", "cora", 68.2) == "68.2 (-8.2, note 1)"
+    assert beside(70.0, "mmd", "citation", 67.0) == "67.0 (+3.0)"
+    assert beside(70.0, "irm", "citation", None) == "–"
+
+
+def test_a_failed_or_missing_run_is_said_not_left_blank():
+    lost = citation(0.5, ("AC→D",), failed={"kind": "DivergenceError", "message": "epoch 2"})
+    row = citation_row("mmd", lost + citation(0.5, ("AD→C",)))
+    assert "2 of 2 runs failed: DivergenceError" in row
+    assert "not run" in row
+    assert "| – |" in row  # no average of a part
+
+
+def test_several_targets_have_a_minimum_and_an_average():
+    runs = [record("eerm", "twitch", "p", {"a": 0.5, "b": 0.7}, ("roc_auc",), seed=s) for s in range(2)]
+    row = other_row("eerm", "twitch", "p", runs)
+    assert row.startswith("| eerm | 50.0 ± 0.0 | 51.6 (-1.6) | **60.0 ± 0.0** | 54.1 (+5.9, unexplained) |")
+
+
+def test_a_validation_domain_chooses_for_everyone():
+    assert settled("mmd", "citation").select == "last"
+    assert settled("mmd", "twitch").select == "validation"
+    assert settled("edgemask-dg-star", "twitch").select == "auto"
+
+
+@pytest.mark.parametrize("name", paper.NAMES)
+def test_the_papers_systems_have_their_figures(name):
+    assert name in METHODS
+    theirs = paper.NAMES[name]
+    assert theirs in paper.CITATION or theirs in paper.OTHERS
+    assert all(len(v) == 7 for v in paper.CITATION.values())
+    assert all(len(v) == 8 for v in paper.OTHERS.values())
+
+
+def test_explanations_are_of_systems_and_benchmarks_there_are():
+    for key in EXPLAINED:
+        if isinstance(key, tuple):
+            assert key[0] in METHODS
