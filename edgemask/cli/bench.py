@@ -26,15 +26,38 @@ app = typer.Typer()
 
 
 @app.command()
-def methods() -> None:
-    """List the methods."""
-    from edgemask.methods.registry import METHODS
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show one method with its hyper-parameters.")] = None,
+) -> None:
+    """List the methods, or one method's hyper-parameters: default, legal range, search law."""
+    from edgemask.methods.hyper import COMMON
+    from edgemask.methods.registry import METHODS, cost_class, entry
 
-    table = Table(title="methods", title_justify="left")
-    for column in ("name", "what", "citation"):
-        table.add_column(column)
-    for name, entry in METHODS.items():
-        table.add_row(name, entry.summary, entry.citation)
+    if name is None:
+        table = Table(title="methods", title_justify="left")
+        for column in ("name", "what", "citation", "cost", "status"):
+            table.add_column(column, overflow="fold")
+        for known, found in METHODS.items():
+            table.add_row(known, found.summary, found.citation, cost_class(known), found.status)
+        wide().print(table)
+        out.print(
+            "cost: training time relative to erm-gcn; `edgemask methods NAME` shows hyper-parameters", soft_wrap=True
+        )
+        return
+    found = entry(name)
+    out.print(
+        escape(f"{name}: {found.summary}\n{found.citation}\nstatus: {found.status}"), highlight=False, soft_wrap=True
+    )
+    table = Table(title="hyper-parameters", title_justify="left")
+    for column in ("name", "default", "legal", "search", "what"):
+        table.add_column(column, overflow="fold")
+    for key, hyper in {**found.make.hyper, **COMMON}.items():
+        low, high = hyper.search or (hyper.low, hyper.high)
+        legal = ", ".join(hyper.choices) if hyper.choices else f"{hyper.low:g} … {hyper.high:g}"
+        law = hyper.law if hyper.choices else f"{hyper.law}, {low:g} … {high:g}"
+        own = key in found.make.hyper
+        value = dict(found.recipe.hyper).get(key, hyper.default) if own else getattr(found.recipe, key)
+        table.add_row(key, f"{value:g}" if not isinstance(value, str) else value, legal, law, hyper.about)
     wide().print(table)
 
 

@@ -8,6 +8,7 @@ from edgemask import inference
 from edgemask.data.synthetic import demo_family
 from edgemask.graph import Graph, GraphError
 from edgemask.methods.registry import METHODS, entry
+from edgemask.recipe import Recipe
 from edgemask.training import Fit
 
 EPOCHS = 12
@@ -112,6 +113,7 @@ def test_hyper_parameters_have_sound_ranges(name):
     assert found.citation
     for key, hyper in found.make.hyper.items():
         assert hyper.about, key
+        assert key not in Recipe.__dataclass_fields__, f"--set {key} would not reach the recipe"
         assert hyper.check(key, hyper.default) == hyper.default
         if hyper.law != "choice":
             low, high = hyper.search or (hyper.low, hyper.high)
