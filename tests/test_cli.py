@@ -279,6 +279,23 @@ def test_fit_predict_evaluate_explain(graphs: list[Path], tmp_path: Path):
         assert f"{part['mask'].mean():.3f}" in text
 
 
+def test_a_fit_in_batches_and_a_reading_in_blocks(tmp_path: Path):
+    for graph in (A, B, C):
+        write_graph(graph, tmp_path / f"{graph.name}.npz")
+    batches = ("--set", "batch_size=30", "--set", "fan_out=5,4,3", "--set", "shards=2")
+    call("fit", "alpha.npz", "beta.npz", "--model", "model", *SETS, *batches, "--device", "cpu")
+    recipe = EdgeMaskClassifier.load("model", device="cpu").method_.recipe
+    assert (recipe.batch_size, recipe.fan_out, recipe.shards) == (30, (5, 4, 3), 2)
+    whole, blocks = (
+        call("evaluate", "model", "gamma.npz", "--device", "cpu", *extra).stdout
+        for extra in ([], ["--inference-batch", 20])
+    )
+    assert blocks == whole
+    call("predict", "model", "gamma.npz", "-o", "p.csv", "--inference-batch", 20, "--device", "cpu")
+    call("explain", "model", "gamma.npz", "-o", "mask.csv", "--inference-batch", 20, "--device", "cpu")
+    assert len(pd.read_csv("p.csv")) == C.num_nodes
+
+
 def test_nodes_of_a_folder_keep_their_ids(tmp_path: Path):
     for graph in (A, B, C):
         write_graph(graph, tmp_path / graph.name)

@@ -238,6 +238,30 @@ def test_tuples_and_numpy_seeds_survive_a_file(tmp_path: Path):
     assert np.array_equal(clone(loaded).fit([A]).predict_proba(C), saved.predict_proba(C))
 
 
+def test_a_model_fitted_in_batches_and_read_in_blocks(tmp_path: Path):
+    fitted = EdgeMaskClassifier(batch_size=30, fan_out=(4, 4, 2), inference_batch=17, **TINY).fit([A, B])
+    fitted.save(tmp_path / "model")
+    loaded = EdgeMaskClassifier.load(tmp_path / "model", device="cpu")
+    assert loaded.get_params()["fan_out"] == (4, 4, 2)
+    assert np.array_equal(loaded.predict_proba(C), fitted.predict_proba(C))
+
+
+def test_a_graph_of_any_size_can_be_read_in_blocks(model, tmp_path: Path):
+    model.save(tmp_path / "model")
+    blocks = EdgeMaskClassifier.load(tmp_path / "model", device="cpu", inference_batch=17)
+    assert blocks.get_params()["inference_batch"] == blocks.method_.recipe.inference_batch == 17
+    np.testing.assert_allclose(blocks.predict_proba(C), model.predict_proba(C), rtol=0, atol=1e-6)
+    with pytest.raises(ValueError, match="inference_batch must be an integer in"):
+        EdgeMaskClassifier.load(tmp_path / "model", device="cpu", inference_batch=0)
+
+
+def test_of_several_processes_the_first_writes(model, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    model.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 def test_a_file_that_holds_no_usable_model_is_refused(model, tmp_path: Path):
     path = tmp_path / "model"
     model.save(path)

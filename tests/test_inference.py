@@ -122,6 +122,38 @@ def test_extreme_logits_are_still_distributions():
     np.testing.assert_allclose(p, [[1, 0, 0], [1 / 3] * 3])
 
 
+# ---- in blocks -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("test_mask", ["ones", "zeros", "masknet"])
+@pytest.mark.parametrize("test_graph", ["original", "enriched"])
+@pytest.mark.parametrize("backbone", ["gcn", "gat", "gin", "sgc"])
+def test_a_graph_read_in_blocks_has_the_same_probabilities(backbone, test_graph, test_mask):
+    method = trained(backbone=backbone, heads=2, test_graph=test_graph, test_mask=test_mask, epochs=2)
+    whole = probabilities(method, C, 0.5)
+    method.recipe = method.recipe.with_(inference_batch=13)
+    np.testing.assert_allclose(probabilities(method, C, 0.5), whole, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask_inputs", [(), ("origin", "structure", "predictions")])
+def test_a_mask_computed_in_blocks_is_the_same(mask_inputs):
+    method = trained(mask_inputs=mask_inputs, epochs=2)
+    whole = edge_mask(method, C)
+    method.recipe = method.recipe.with_(inference_batch=13)
+    blocks = edge_mask(method, C)
+    assert np.array_equal(blocks.edges, whole.edges)
+    assert np.array_equal(blocks.origin, whole.origin)
+    np.testing.assert_allclose(blocks.s, whole.s, rtol=0, atol=1e-5)
+    assert np.ptp(whole.s) > 0.01
+
+
+def test_a_graph_read_in_blocks_is_never_whole_on_the_device(monkeypatch):
+    method = trained(inference_batch=13)
+    monkeypatch.setattr(Domain, "of", lambda *_: pytest.fail("the graph was put on the device whole"))
+    assert probabilities(method, C, 0.5).shape == (80, 5)
+    assert len(edge_mask(method, C).s) >= C.num_edges
+
+
 # ---- the mask of every edge ------------------------------------------------------------------------------
 
 

@@ -9,13 +9,13 @@ That this is the "MAT (Wang 2022)" of the EdgeMask-DG* paper is inferred: the ke
 fits no title we know, MAT is in none of its tables, and this is the one method of that name, author and year for domain
 generalisation, an adversarial augmentation like ADA, which the paper names beside it.
 
-From the paper and its public code: k perturbations per domain that live on from step to step, mixing weights drawn anew
-for every step, one ascent step on both (a normalised one and a projection for Δ, a plain one for A) before each step of
-the classifier, which learns from the perturbed samples alone. Ours: a sample is a node, whose features are perturbed in
-their own space, which a matrix of rank k allows without making them dense; the gradient of A is that of each node's own
-loss (not of the mean, whose size would depend on the graph's); a start on the sphere of radius ε; no cap on the losses
-that the ascent sees (their code has one of 2). Defaults are those of their code, but for ε, where it is the run that
-their page shows (0.1; the default, 1, is meant for images): how large a perturbation should be depends on the features.
+From its public code, which the paper's figures and abstract agree with: k perturbations per domain that live on from
+step to step, mixing weights drawn anew for every step, one ascent step on both (a normalised one and a projection for
+Δ, a plain one for A) before each step of the classifier, which learns from the perturbed samples alone. Ours: a sample
+is a node, whose features are perturbed in their own space, which a matrix of rank k allows without making them dense; A
+follows the sum of the losses (not their mean, which would make its steps smaller on larger graphs); a start on the
+sphere of radius ε; no cap on the losses that the ascent sees (their code has one of 2). Defaults are those of their
+code, but for ε: 0.1 as in the run their page shows (the default is 1). How large it should be depends on the features.
 """
 
 from __future__ import annotations

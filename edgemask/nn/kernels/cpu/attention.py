@@ -36,6 +36,7 @@ from edgemask.nn.kernels.cpu.common import (
     empty,
     exp,
     require_one_precision,
+    stream,
 )
 from edgemask.nn.kernels.cpu.rows import products, sums
 from edgemask.nn.tensors import Edges
@@ -140,8 +141,9 @@ def _shares(
                     beta[p, k] = exp(min(beta[p, k] - top[k], largest))
                     total[k] += prior * beta[p, k]
             for p in range(indptr[v], indptr[v + 1]):
+                row = stream(seed, p)
                 for k in range(heads):
-                    beta[p, k] /= -total[k] if dropped(p * heads + k, threshold, seed) else total[k]
+                    beta[p, k] /= -total[k] if dropped(row, k, threshold) else total[k]
 
 
 @compiled

@@ -22,6 +22,7 @@ from edgemask.nn.kernels.cpu.common import (
     empty,
     exp,
     require_one_precision,
+    stream,
 )
 
 RELU, ELU = (ACTIVATIONS.index(a) for a in ("relu", "elu"))
@@ -176,8 +177,9 @@ def _activate(h: Array, bias: Array, activation: int, scale: float, threshold: i
                     below = zero if out[i, j] > 0 else out[i, j]
                     out[i, j] = (zero if out[i, j] < 0 else out[i, j]) + (exp(below) - one)
             if threshold:
+                row = stream(seed, i)
                 for j in range(width):
-                    out[i, j] = zero if dropped(i * width + j, threshold, seed) else scaled * out[i, j]
+                    out[i, j] = zero if dropped(row, j, threshold) else scaled * out[i, j]
 
 
 @compiled
@@ -201,8 +203,9 @@ def _activate_gradients(
                 for j in range(width):
                     g[j] *= min(out[i, j] / scaled, zero) + one
             if threshold:
+                row = stream(seed, i)
                 for j in range(width):
-                    g[j] = zero if dropped(i * width + j, threshold, seed) else g[j]
+                    g[j] = zero if dropped(row, j, threshold) else g[j]
             for j in range(width):
                 total[j] += g[j]
             if grad_h is not None:

@@ -44,11 +44,12 @@ def products(
 
 @helper
 def _part(share: Array, p: int, k: int, factor: float) -> float:
-    """The coefficient of an edge of this factor: none where its share is not positive."""
+    """The coefficient of an edge of this factor: none where its share is not positive, but NaN where it is NaN. There is
+    no branch to be guessed wrong."""
     if share is None:
         return factor
-    x = share[p, k]
-    return factor * 0 if x <= 0 else factor * x  # and not "factor * x if x > 0": NaN must show
+    half = factor * share.dtype.type(0.5)
+    return half * (share[p, k] + abs(share[p, k]))
 
 
 @compiled

@@ -1,0 +1,5 @@
+"""`python -m edgemask`."""
+
+from edgemask.cli import main
+
+main()
