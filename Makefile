@@ -1,11 +1,12 @@
 # make demo   train on two synthetic graphs, test on a third; a table and a picture
 # make test   format, lint, strict types, tests
+# make bench-speed   time and memory against the stock libraries; the data's folder in EDGEMASK_DATA
 PYTHON ?= python3
 BIN := .venv/bin
 # The demo's and the tests' tensors are small: a second OpenMP thread only waits, and two test processes share 2 cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test setup clean
+.PHONY: demo test bench-speed setup clean
 
 demo: setup
 	@$(BIN)/edgemask demo
@@ -18,6 +19,10 @@ test: setup
 	@$(BIN)/mypy
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n 2
+
+bench-speed: setup
+	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks.page > docs/performance.md
 
 setup: .venv/ready
 

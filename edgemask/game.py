@@ -116,7 +116,7 @@ class Game(Method):
                         records[n][f"adversary {source.domain.name}"] = self.mask_step(source, edges, s)
                     else:
                         self.step("mask", s.sum())
-                    masks[n] = s
+                    masks[n] = s.detach()
                     moved.append(self.lam.clone())
             if recipe.bound == "dual":  # to the mean of where each shard alone would move it
                 self.lam.copy_(self.world.average(torch.stack(moved).mean()))

@@ -1,8 +1,10 @@
 """Enrichment (section 4.1): original ∪ kNN ∪ spectral edges, every edge with its origin."""
 
 from edgemask.enrich.cache import Cache, default_cache
+from edgemask.enrich.enriched import EnrichedGraph, enrich
+from edgemask.enrich.index import approximate_knn, recall
 from edgemask.enrich.knn import EnrichWarning, knn
-from edgemask.enrich.sample import EdgeSample, EnrichedGraph, Origin, Sampler, enrich
+from edgemask.enrich.sample import EdgeSample, Origin, Sampler
 from edgemask.enrich.spectral import spectral_clusters
 
 __all__ = [
@@ -12,8 +14,10 @@ __all__ = [
     "EnrichedGraph",
     "Origin",
     "Sampler",
+    "approximate_knn",
     "default_cache",
     "enrich",
     "knn",
+    "recall",
     "spectral_clusters",
 ]

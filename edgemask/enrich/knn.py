@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 Array = npt.NDArray[Any]
 
@@ -18,8 +20,10 @@ Array = npt.NDArray[Any]
 # that, so order, threads and backend cannot decide a tie. A power of two keeps small fractions such as
 # 1/256, common among word counts, off the half-way points where rounding itself would be a coin toss.
 SCALE = 2.0**24
-ROWS = 64  # rows per parallel task, so that one accumulator serves many rows
-BLOCK = 2**23  # entries of the similarity matrix held at a time by the dense route (64 MiB)
+ROWS = 64  # rows per parallel task of the sparse route, so that one accumulator serves many rows
+TILE = 1024, 2**15  # similarities held at a time by the float32 pass of the dense route (128 MiB)
+BLOCK = 2**23  # entries of the similarity matrix, or of candidates' features, held at a time in float64 (64 MiB)
+SPARE = 16  # candidates the float32 pass keeps beyond k and the node itself
 
 
 class EnrichWarning(UserWarning):
@@ -33,23 +37,40 @@ def knn(x: Any, k: int, *, device: str | torch.device = "cpu") -> Array:
     lower index, where similarities are float64 rounded to multiples of 2⁻²⁴. An all-zero row has no
     cosine: it has no neighbours and is nobody's neighbour. Where fewer than k neighbours exist, the row
     ends in -1. Sparse features take O(Σ_c n_c² + N²) time (n_c non-zeros in column c) and one row of
-    similarities per thread; dense ones are multiplied in blocks, on `device`.
+    similarities per thread, on the CPU whatever the `device`: made dense they would take longer on any.
+    Dense ones are multiplied in blocks, on `device`.
     """
     nodes = x.shape[0]
     if not 1 <= k < nodes:
         raise ValueError(f"k must be in 1 … {nodes - 1} (nodes - 1), got {k}")
     unit, usable = unit_rows(x)
-    if is_sparse(unit):
-        columns = unit.tocsc()
-        out = np.full((nodes, k), -1, dtype=np.int64)
-        with shared_threads():
-            _search(
-                unit.indptr, unit.indices, unit.data,
-                columns.indptr, columns.indices, columns.data,
-                usable, out,
-            )  # fmt: skip
-        return out
-    return _search_dense(unit, usable, k, device)
+    return on_all(usable, search(unit[usable], k, device=device))
+
+
+def on_all(usable: Array, found: Array) -> Array:
+    """Neighbour lists of all nodes from the lists of the usable ones among each other."""
+    ids = np.flatnonzero(usable)
+    if len(ids) == len(usable):
+        return found
+    lists = np.full((len(usable), found.shape[1]), -1, dtype=np.int64)
+    lists[ids] = np.where(found >= 0, ids[found], -1)
+    return lists
+
+
+def search(unit: Any, k: int, queries: Array | None = None, *, device: str | torch.device = "cpu") -> Array:
+    """`knn` among rows of length 1, for all of them or for the rows `queries` alone."""
+    queries = np.arange(unit.shape[0]) if queries is None else queries
+    if not is_sparse(unit):
+        return _search_dense(unit, k, queries, device)
+    columns = unit.tocsc()
+    out = np.full((len(queries), k), -1, dtype=np.int64)
+    with shared_threads():
+        _search(
+            unit.indptr, unit.indices, unit.data,
+            columns.indptr, columns.indices, columns.data,
+            queries, out,
+        )  # fmt: skip
+    return out
 
 
 def is_sparse(x: Any) -> bool:
@@ -99,16 +120,15 @@ def shared_threads() -> Iterator[None]:
 def _search(
     indptr: Array, indices: Array, data: Array,
     starts: Array, rows: Array, values: Array,
-    usable: Array, out: Array,
+    queries: Array, out: Array,
 ) -> None:  # fmt: skip
-    """Each row of the CSR matrix (`indptr`, `indices`, `data`) against the inverted index (its CSC form)."""
-    nodes, k = out.shape
-    for task in numba.prange((nodes + ROWS - 1) // ROWS):
+    """Rows of the CSR matrix (`indptr`, `indices`, `data`) against the inverted index (its CSC form)."""
+    nodes, (count, k) = len(indptr) - 1, out.shape
+    for task in numba.prange((count + ROWS - 1) // ROWS):
         similarity = np.zeros(nodes)
         best = np.empty(k)
-        for i in range(task * ROWS, min(nodes, (task + 1) * ROWS)):
-            if not usable[i]:
-                continue
+        for r in range(task * ROWS, min(count, (task + 1) * ROWS)):
+            i = queries[r]
             for p in range(indptr[i], indptr[i + 1]):
                 column, value = indices[p], data[p]
                 for q in range(starts[column], starts[column + 1]):
@@ -117,7 +137,7 @@ def _search(
             for j in range(nodes):  # ascending, so among equals the lower index is there first
                 scaled = similarity[j] * SCALE
                 similarity[j] = 0.0
-                if scaled <= best[k - 1] or j == i or not usable[j]:
+                if scaled <= best[k - 1] or j == i:
                     continue
                 rounded = np.rint(scaled)
                 place = k - 1
@@ -125,24 +145,71 @@ def _search(
                     continue
                 while place > 0 and best[place - 1] < rounded:
                     best[place] = best[place - 1]
-                    out[i, place] = out[i, place - 1]
+                    out[r, place] = out[r, place - 1]
                     place -= 1
                 best[place] = rounded
-                out[i, place] = j
+                out[r, place] = j
 
 
-def _search_dense(unit: Array, usable: Array, k: int, device: str | torch.device) -> Array:
-    points = torch.from_numpy(unit).to(device)
-    empty = torch.from_numpy(~usable).to(device)
-    order = torch.arange(len(points), device=device)
+def _search_dense(unit: Array, k: int, queries: Array, device: str | torch.device) -> Array:
+    """Candidates by a float32 product, ranked in float64; float64 throughout where that leaves a doubt.
+
+    A float32 product of two rows of length 1 is wrong by at most (d + 2)u/(1 - (d + 2)u), u = 2⁻²⁴, in
+    whatever order it is summed: d roundings in the product, one in each factor. So no node outside the
+    candidates is more similar than the least similar of them in float32, plus that. Where the k-th candidate,
+    in float64, does not stand strictly above this, as where many similarities tie, the row is searched again.
+    """
+    points, ids = torch.from_numpy(unit).to(device), torch.from_numpy(queries).to(device)
+    (nodes, width), rough = points.shape, points.float()
+    wanted = min(k + 1 + SPARE, nodes)
+    slack = (width + 4) * 2.0**-24
     found = []
-    for ids in torch.split(order, max(1, BLOCK // len(points))):
-        # One number orders by similarity, then by index; all distinct, so top-k has no ties to break.
-        # Exact in float64: |similarity| ≤ 2²⁴, shifted by 28 bits, leaves room for 2²⁸ nodes.
-        key = (points[ids] @ points.T).mul_(SCALE).round_().mul_(2.0**28).sub_(order)
-        key[:, empty] = -torch.inf
-        key[empty[ids]] = -torch.inf
-        key[ids - ids[0], ids] = -torch.inf
-        value, index = key.topk(k)
-        found.append(index.masked_fill(value == -torch.inf, -1).cpu())
-    return torch.cat(found).numpy()
+    with full_precision():
+        for rows in torch.split(ids, max(1, min(TILE[0], BLOCK // (wanted * width)))):
+            least, candidates = _candidates(rough, rows, wanted)
+            similarity = (points[candidates] @ points[rows].unsqueeze(2)).squeeze(2)
+            value, index = _best(similarity, candidates, rows, k)
+            if wanted < nodes:
+                outside = ((least.double() + slack) * SCALE).round()
+                doubt = ((value[:, -1] / 2.0**28).ceil() <= outside).nonzero().squeeze(1)
+                for part in torch.split(doubt, max(1, BLOCK // nodes)):
+                    everyone = torch.arange(nodes, device=device)
+                    index[part] = _best(points[rows[part]] @ points.T, everyone, rows[part], k)[1]
+            found.append(index.cpu())
+    return torch.cat(found).numpy() if found else np.empty((0, k), dtype=np.int64)
+
+
+def _candidates(rough: Tensor, rows: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
+    """The nodes most similar to `rows` in float32, themselves among them: the least similarity, and who."""
+    values, indices, start = [], [], 0
+    for tile in torch.split(rough, TILE[1]):
+        value, index = (rough[rows] @ tile.T).topk(min(wanted, len(tile)))
+        values.append(value)
+        indices.append(index + start)
+        start += len(tile)
+    value, place = torch.cat(values, 1).topk(wanted)
+    return value[:, -1], torch.cat(indices, 1).gather(1, place)
+
+
+def _best(similarity: Tensor, candidates: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k first of the candidates by the rule of `knn`: their keys and who they are (-1 = none).
+
+    One number orders by similarity, then by index; all distinct, so top-k has no ties to break. Exact in
+    float64: |similarity| ≤ 2²⁴, shifted by 28 bits, leaves room for 2²⁸ nodes.
+    """
+    key = similarity.mul_(SCALE).round_().mul_(2.0**28).sub_(candidates)
+    key.masked_fill_(candidates == rows.unsqueeze(1), -torch.inf)
+    value, place = key.topk(min(k, key.shape[1]))
+    index = candidates.expand_as(key).gather(1, place).masked_fill_(value == -torch.inf, -1)
+    return value, F.pad(index, (0, k - index.shape[1]), value=-1)
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Float32 products in float32, not in a shorter format, whatever the process has chosen."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

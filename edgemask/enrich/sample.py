@@ -1,24 +1,24 @@
-"""The enriched graph, original ∪ kNN ∪ spectral edges (section 4.1), and samples of it with origins."""
+"""Samples of an enriched graph (section 4.1): its original edges, and kNN and spectral pairs drawn afresh."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edgemask.enrich.cache import Cache
-from edgemask.enrich.knn import EnrichWarning, knn
-from edgemask.enrich.spectral import Affinity, spectral_clusters
-from edgemask.graph import Graph
+if TYPE_CHECKING:
+    from edgemask.enrich.enriched import EnrichedGraph
 
 Array = npt.NDArray[Any]
+
+MOST_PAIRS = 100  # spectral pairs per node that a ratio alone may draw
 
 
 class Origin(IntEnum):
@@ -27,98 +27,6 @@ class Origin(IntEnum):
     ORIGINAL = 0
     KNN = 1
     SPECTRAL = 2
-
-
-@dataclass(frozen=True, eq=False)
-class EnrichedGraph:
-    """A graph with its feature-based edges: `enrich` makes it, `sampler` draws from it.
-
-    `knn_pairs`  2 × P node pairs i < j, distinct: j is among the k nearest of i, or i of j.
-    `clusters`   N cluster indices (-1 = none). Every pair inside a cluster is a spectral pair; they are
-                 counted and drawn by number, never listed.
-    """
-
-    graph: Graph
-    knn_pairs: Array
-    clusters: Array
-
-    @property
-    def cluster_sizes(self) -> Array:
-        """Nodes in each cluster."""
-        return np.bincount(self.clusters[self.clusters >= 0])
-
-    @property
-    def num_knn_pairs(self) -> int:
-        return int(self.knn_pairs.shape[1])
-
-    @property
-    def num_spectral_pairs(self) -> int:
-        sizes = self.cluster_sizes
-        return int((sizes * (sizes - 1) // 2).sum())
-
-    def sampler(self, device: str | torch.device = "cpu") -> Sampler:
-        """A sampler with its tables on `device`."""
-        return Sampler(self, device)
-
-
-def enrich(
-    graph: Graph,
-    *,
-    k: int = 10,
-    clusters: int = 100,
-    affinity: Affinity = "cosine",
-    gamma: float | None = None,
-    seed: int = 0,
-    cache: Cache | None = None,
-    device: str | torch.device = "cpu",
-) -> EnrichedGraph:
-    """Find the kNN pairs and the spectral clusters of a graph's features.
-
-    `k` neighbours per node and a number of `clusters` (0 = none of that kind); `affinity`, `gamma` and
-    `seed` as in `spectral_clusters`; `device` is where dense neighbour search runs, and changes nothing
-    else. With a `cache`, results are read from it and stored in it. A graph too small for `k` or `clusters`
-    gets fewer, with an `EnrichWarning`.
-    """
-    x, n = graph.x, graph.num_nodes
-    if k < 0:
-        raise ValueError(f"graph {graph.name!r}: k must be at least 0, got {k}")
-    if clusters < 0 or clusters == 1:
-        raise ValueError(f"graph {graph.name!r}: clusters must be 0 or at least 2, got {clusters}")
-    k = _fitting(graph, "k", k, n - 1, n - 1)
-    usable = int((abs(x).sum(axis=1) > 0).sum()) if affinity == "cosine" else n
-    clusters = _fitting(graph, "clusters", clusters, usable, usable // 2 if usable > 3 else 0)
-    lists, assignment = np.empty((n, 0), dtype=np.int64), np.full(n, -1, dtype=np.int64)
-
-    def find_neighbours() -> Array:
-        return knn(x, k, device=device)
-
-    def find_clusters() -> Array:
-        return spectral_clusters(x, clusters, affinity=affinity, seed=seed, gamma=gamma)
-
-    if k != 0:
-        lists = cache.get("knn", x, {"k": k}, find_neighbours) if cache else find_neighbours()
-    if clusters != 0:
-        settings = {"clusters": clusters, "affinity": affinity, "gamma": gamma, "seed": seed}
-        assignment = cache.get("spectral", x, settings, find_clusters) if cache else find_clusters()
-    i, j = np.repeat(np.arange(n), lists.shape[1]), lists.ravel()
-    i, j = i[j >= 0], j[j >= 0]
-    low, high = np.divmod(np.unique(np.minimum(i, j) * n + np.maximum(i, j)), n)
-    pairs = np.stack([low, high])
-    pairs.setflags(write=False)
-    assignment.setflags(write=False)
-    return EnrichedGraph(graph, pairs, assignment)
-
-
-def _fitting(graph: Graph, name: str, value: int, most: int, instead: int) -> int:
-    """`value`, or what a graph too small for it gets `instead`, said aloud: one recipe serves graphs of any size."""
-    if value <= most:
-        return value
-    warnings.warn(
-        f"graph {graph.name!r}: {name} = {value} is more than its {most} nodes with features allow; {instead} is used",
-        EnrichWarning,
-        stacklevel=3,
-    )
-    return instead
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +56,9 @@ class Sampler:
         graph, sizes = enriched.graph, enriched.cluster_sizes
         self.num_nodes = graph.num_nodes
         self.num_knn_pairs, self.num_spectral_pairs = enriched.num_knn_pairs, enriched.num_spectral_pairs
-        self._original = self._keys(put(graph.edges[0]), put(graph.edges[1]), Origin.ORIGINAL)
-        self._knn_pairs = put(enriched.knn_pairs)
+        self.original = self.keys(put(graph.edges[0]), put(graph.edges[1]), Origin.ORIGINAL)
+        self.knn_pairs = put(enriched.knn_pairs)
+        self._with_knn: Tensor | None = None
         # Members listed cluster by cluster (those without a cluster left out), where each cluster's members
         # begin, and the numbers its pairs begin and end at when the pairs of all clusters are numbered.
         order = np.argsort(enriched.clusters, kind="stable")
@@ -174,24 +83,37 @@ class Sampler:
         pairs per node on average. Both directions of a pair are added. `generator` lives on the sampler's
         device and alone decides the draw.
         """
-        knn_count = self._count("knn", self.num_knn_pairs, knn_ratio, knn_budget)
-        spectral_count = self._count("spectral", self.num_spectral_pairs, spectral_ratio, spectral_budget)
-        i, j = self._knn_pairs[:, draw_distinct(self.num_knn_pairs, knn_count, generator)]
-        a, b = self._spectral_pairs(draw_distinct(self.num_spectral_pairs, spectral_count, generator))
-        near, spectral = Origin.KNN, Origin.SPECTRAL
-        added = (
-            self._keys(i, j, near),
-            self._keys(j, i, near),
-            self._keys(a, b, spectral),
-            self._keys(b, a, spectral),
+        knn_count, spectral_count = self.counts(knn_ratio, spectral_ratio, knn_budget, spectral_budget)
+        constant, drawn = self.original, []
+        if knn_count == self.num_knn_pairs:
+            constant = self.with_knn
+        else:
+            pairs = self.knn_pairs[:, draw_distinct(self.num_knn_pairs, knn_count, generator)]
+            drawn = self.both_ways(pairs[0], pairs[1], Origin.KNN)
+        number = draw_distinct(self.num_spectral_pairs, spectral_count, generator)
+        drawn += self.both_ways(*self.spectral_pairs(number), Origin.SPECTRAL)
+        return EdgeSample(*merge(constant, in_order(torch.cat(drawn)), self.num_nodes), self.num_nodes)
+
+    @property
+    def with_knn(self) -> Tensor:
+        """Keys of the original and all kNN edges, sorted: found once, for samples that take all kNN pairs."""
+        if self._with_knn is None:
+            near = torch.cat(self.both_ways(self.knn_pairs[0], self.knn_pairs[1], Origin.KNN))
+            src, dst, origin = merge(self.original, in_order(near), self.num_nodes)
+            self._with_knn = self.keys(src, dst, origin.long())
+        return self._with_knn
+
+    def both_ways(self, i: Tensor, j: Tensor, origin: Origin) -> list[Tensor]:
+        return [self.keys(i, j, origin), self.keys(j, i, origin)]
+
+    def counts(
+        self, knn_ratio: float, spectral_ratio: float, knn_budget: float | None, spectral_budget: float | None
+    ) -> tuple[int, int]:
+        """How many kNN and spectral pairs a sample takes at these ratios and budgets."""
+        return (
+            self._count("knn", self.num_knn_pairs, knn_ratio, knn_budget),
+            self._count("spectral", self.num_spectral_pairs, spectral_ratio, spectral_budget),
         )
-        key = torch.cat([self._original, *added]).sort().values
-        edge = key >> 2
-        first = torch.ones_like(edge, dtype=torch.bool)
-        torch.ne(edge[1:], edge[:-1], out=first[1:])
-        key, edge = key[first], edge[first]
-        dst = edge // self.num_nodes
-        return EdgeSample(edge - dst * self.num_nodes, dst, (key & 3).to(torch.uint8), self.num_nodes)
 
     def _count(self, kind: str, total: int, ratio: float, budget: float | None) -> int:
         if not 0 <= ratio <= 1:
@@ -199,13 +121,20 @@ class Sampler:
         if budget is not None and not 0 <= budget < math.inf:
             raise ValueError(f"{kind}_budget must be a finite number of pairs per node, at least 0, got {budget}")
         count = round(ratio * total)
-        return count if budget is None else min(count, round(budget * self.num_nodes))
+        if budget is not None:
+            return min(count, round(budget * self.num_nodes))
+        if kind == "spectral" and count > MOST_PAIRS * self.num_nodes:
+            raise ValueError(
+                f"spectral_ratio = {ratio:g} of {total:,} pairs inside clusters is {count / self.num_nodes:,.0f} pairs "
+                f"per node, more than {MOST_PAIRS}: set spectral_budget (pairs per node, such as 5), or lower the ratio"
+            )
+        return count
 
-    def _keys(self, src: Tensor, dst: Tensor, origin: Origin) -> Tensor:
+    def keys(self, src: Tensor, dst: Tensor, origin: int | Tensor) -> Tensor:
         """One number per edge: sorted, it goes by destination, source, then origin (in the low two bits)."""
-        return ((dst * self.num_nodes + src) << 2) + int(origin)
+        return ((dst * self.num_nodes + src) << 2) + origin
 
-    def _spectral_pairs(self, number: Tensor) -> tuple[Tensor, Tensor]:
+    def spectral_pairs(self, number: Tensor) -> tuple[Tensor, Tensor]:
         """The node pairs with these numbers among the pairs of all clusters."""
         cluster = torch.searchsorted(self._past, number, right=True)
         a, b = unrank(number - self._first[cluster])
@@ -238,6 +167,54 @@ def draw_distinct(total: int, count: int, generator: torch.Generator) -> Tensor:
     found = torch.empty(0, dtype=torch.int64, device=device)
     while len(found) < count:
         drawn = torch.randint(total, (draws,), generator=generator, device=device)
-        found = torch.unique(torch.cat([found, drawn]))
-    # The distinct numbers come sorted: cutting the tail would favour the small ones.
-    return found[torch.randperm(len(found), generator=generator, device=device)[:count]]
+        found = in_order(torch.cat([found, drawn]))
+        found = found[changes(found)]
+    # Not the first ones: that would favour small numbers. In order, for what is looked up by them lies in order.
+    return found[in_order(torch.randperm(len(found), generator=generator, device=device)[:count])]
+
+
+def in_order(numbers: Tensor) -> Tensor:
+    """Sorted; on the CPU by NumPy, which is faster at it."""
+    return numbers.sort().values if numbers.is_cuda else torch.from_numpy(np.sort(numbers.numpy()))
+
+
+def changes(numbers: Tensor) -> Tensor:
+    """Which of these differ from the one before; the first always does."""
+    first = torch.ones_like(numbers, dtype=torch.bool)
+    torch.ne(numbers[1:], numbers[:-1], out=first[1:])
+    return first
+
+
+def merge(constant: Tensor, drawn: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Sources, destinations and origins of the edges of two sorted lists of keys, each edge once by its first key."""
+    if constant.is_cuda:
+        key = in_order(torch.cat([constant, drawn]))
+        key = key[changes(key >> 2)]
+        dst = (key >> 2) // num_nodes
+        return (key >> 2) - dst * num_nodes, dst, (key & 3).to(torch.uint8)
+    most = len(constant) + len(drawn)
+    src, dst, origin = (torch.empty(most, dtype=d) for d in (torch.int64, torch.int64, torch.uint8))
+    count = _merge(constant.numpy(), drawn.numpy(), num_nodes, src.numpy(), dst.numpy(), origin.numpy())
+    return src[:count], dst[:count], origin[:count]
+
+
+@numba.njit(cache=True, nogil=True)
+def _merge(constant: Array, drawn: Array, num_nodes: int, src: Array, dst: Array, origin: Array) -> int:
+    """One walk along both lists; how many edges there are. Destinations only rise: no division is needed."""
+    c, d, count, last, row = 0, 0, 0, -1, 0
+    while c < len(constant) or d < len(drawn):
+        if d == len(drawn) or (c < len(constant) and constant[c] < drawn[d]):
+            key = constant[c]
+            c += 1
+        else:
+            key = drawn[d]
+            d += 1
+        edge = key >> 2
+        if edge == last:
+            continue
+        last = edge
+        while edge >= (row + 1) * num_nodes:
+            row += 1
+        src[count], dst[count], origin[count] = edge - row * num_nodes, row, key & 3
+        count += 1
+    return count

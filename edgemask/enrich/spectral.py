@@ -2,7 +2,7 @@
 
 The affinity W is only ever multiplied with a thin block of vectors. The K leading eigenvectors of
 D^{-1/2} W D^{-1/2} come from subspace iteration with a Rayleigh-Ritz step; their rows, scaled to length 1,
-are clustered by k-means (Ng, Jordan and Weiss, 2001).
+are clustered by k-means (Ng, Jordan and Weiss, 2001). All of it takes time in proportion to N.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ SPARE = 10  # vectors iterated beside the K wanted ones
 PASSES = 3  # multiplications of the subspace with the affinity before the Rayleigh-Ritz step
 RBF_LIMIT = 20_000  # nodes; the RBF affinity has full rank, so every pass takes O(N²) time
 BLOCK = 2**23  # affinities held at a time (64 MiB)
+LARGE = 50_000  # nodes; above it the iteration goes over features instead of nodes, and k-means over a sample
+WIDE = 8192  # features up to which their products are made once (512 MiB), which pays at that many nodes
+CHUNK = 2**16  # rows of a large graph multiplied at a time
 PAIRS = 10_000  # sampled by the median rule
 
 
@@ -56,26 +59,55 @@ def spectral_clusters(x: Any, K: int, *, affinity: Affinity = "cosine", seed: in
     nodes = x.shape[0]
     if not 2 <= K <= nodes:
         raise ValueError(f"K must be in 2 … {nodes} (nodes with features), got {K}")
-    product = cosine_product(x) if affinity == "cosine" else rbf_product(x, gamma, seed)
     with threadpool_limits(1, user_api="blas"):  # thin products: more threads only wait for each other
-        rows = leading_eigenvectors(product, nodes, K, seed)
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
-    kmeans = KMeans(K, n_init=1, max_iter=30, random_state=derive(seed, "k-means") % 2**32)
+        if affinity == "cosine":
+            rows = leading_left_vectors(cosine_factor(x), K, seed)
+        else:
+            rows = leading_eigenvectors(rbf_product(x, gamma, seed), nodes, K, seed)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
+    most = max(LARGE, 100 * K)
+    some = rows if nodes <= most else rows[numpy_stream(seed, "k-means").choice(nodes, most, replace=False)]
+    kmeans = KMeans(K, n_init=1, max_iter=30, random_state=derive(seed, "k-means") % 2**32).fit(some)
     clusters = np.full(len(usable), -1, dtype=np.int64)
-    clusters[usable] = kmeans.fit_predict(rows)
+    clusters[usable] = kmeans.predict(rows)
     return clusters
 
 
-def cosine_product(unit: Any) -> Product:
-    """Q ↦ D^{-1/2} W D^{-1/2} Q for the cosine affinity W of rows of length 1."""
+def cosine_factor(unit: Any) -> Any:
+    """Z with Z Zᵀ = D^{-1/2} W D^{-1/2} for the cosine affinity W of rows of length 1, which are written over."""
     if unit.min() < 0:  # (1 + cos)/2 is the cosine of the rows with a constant column appended
         ones = np.ones((unit.shape[0], 1))
-        joined = sp.hstack([unit, sp.csr_array(ones)]).tocsr() if is_sparse(unit) else np.hstack([unit, ones])
-        unit = joined / np.sqrt(2)
-    root = np.sqrt(unit @ unit.sum(axis=0))[:, None]  # D = W 1 = X̂ (X̂ᵀ 1)
-    z = sp.csr_array(unit.multiply(1 / root)) if is_sparse(unit) else unit / root
-    transposed = z.T.tocsr() if is_sparse(z) else z.T  # rows side by side: a third faster
-    return lambda q: z @ (transposed @ q)
+        unit = sp.hstack([unit, sp.csr_array(ones)]).tocsr() if is_sparse(unit) else np.hstack([unit, ones])
+        unit /= np.sqrt(2)
+    root = np.sqrt(unit @ unit.sum(axis=0))  # D = W 1 = X̂ (X̂ᵀ 1)
+    if is_sparse(unit):
+        unit.data /= np.repeat(root, np.diff(unit.indptr))
+    else:
+        unit /= root[:, None]
+    return unit
+
+
+def leading_left_vectors(z: Any, K: int, seed: int) -> Array:
+    """The K leading eigenvectors of Z Zᵀ, N × K; fewer when its rank is lower.
+
+    Of a large graph they are Z v for eigenvectors v of Zᵀ Z: as many numbers as features to iterate on, not nodes.
+    """
+    nodes, width = z.shape
+    across = z.T.tocsr() if is_sparse(z) else z.T  # rows side by side: a third faster
+    if nodes <= max(LARGE, width):
+        return leading_eigenvectors(lambda q: z @ (across @ q), nodes, K, seed)
+    if width <= WIDE:
+        gram = across @ z
+        gram = gram.toarray() if is_sparse(gram) else gram
+        product: Product = lambda w: gram @ w  # noqa: E731
+    else:
+        product = lambda w: across @ (z @ w)  # noqa: E731
+    v = leading_eigenvectors(product, width, K, seed)
+    v /= np.sqrt((v * product(v)).sum(axis=0))  # ‖Z v‖
+    rows = np.empty((nodes, v.shape[1]), dtype=np.float32)
+    for start in range(0, nodes, CHUNK):
+        rows[start : start + CHUNK] = z[start : start + CHUNK] @ v
+    return rows
 
 
 def rbf_product(x: Any, gamma: float | None, seed: int) -> Product:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 
 from edgemask.enrich import Cache, EnrichedGraph, EnrichWarning, Origin, enrich, knn
-from edgemask.enrich import sample as module
+from edgemask.enrich import enriched as module
 from edgemask.enrich.sample import draw_distinct, unrank
 from edgemask.graph import Graph
 

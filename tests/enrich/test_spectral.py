@@ -16,8 +16,9 @@ from edgemask.data.store import Store
 from edgemask.enrich import spectral
 from edgemask.enrich.knn import EnrichWarning, unit_rows
 from edgemask.enrich.spectral import (
-    cosine_product,
+    cosine_factor,
     leading_eigenvectors,
+    leading_left_vectors,
     median_gamma,
     rbf_product,
     spectral_clusters,
@@ -73,10 +74,11 @@ def test_rbf_partition_is_scikit_learns(points):
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("data", ["documents", "points"])
-def test_cosine_product_is_the_normalised_affinity(data, form, request):
+def test_cosine_factor_times_itself_is_the_normalised_affinity(data, form, request):
     x = request.getfixturevalue(data)[0].astype(np.float64)
-    got = cosine_product(unit_rows(form(x))[0])(np.eye(len(x)))
-    np.testing.assert_allclose(got, normalised(cosine(x)), atol=1e-12)
+    z = cosine_factor(unit_rows(form(x))[0])
+    got = z @ z.T
+    np.testing.assert_allclose(got.toarray() if sp.issparse(got) else got, normalised(cosine(x)), atol=1e-12)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
@@ -88,15 +90,39 @@ def test_rbf_product_in_blocks_is_the_normalised_affinity(documents, form, monke
 
 
 def test_eigenvectors_span_the_leading_subspace(documents):
+    w = normalised(cosine(documents[0].astype(np.float64)))
+    vectors = leading_eigenvectors(lambda q: w @ q, len(w), K, seed=0)
+    expected = np.linalg.eigh(w)[1][:, -K:]
+    np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize(("large", "wide"), [(50_000, 8192), (100, 8192), (100, 1)], ids=["nodes", "features", "wide"])
+def test_left_vectors_span_the_leading_subspace(documents, form, large, wide, monkeypatch):
+    monkeypatch.setattr(spectral, "LARGE", large)
+    monkeypatch.setattr(spectral, "WIDE", wide)
+    monkeypatch.setattr(spectral, "CHUNK", 70)  # the last one shorter
     x = documents[0].astype(np.float64)
-    vectors = leading_eigenvectors(cosine_product(unit_rows(x)[0]), len(x), K, seed=0)
+    vectors = leading_left_vectors(cosine_factor(unit_rows(form(x))[0]), K, seed=0)
     expected = np.linalg.eigh(normalised(cosine(x)))[1][:, -K:]
     np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-4)
 
 
-def test_eigenvectors_stop_at_the_rank():
+@pytest.mark.parametrize("large", [50_000, 10], ids=["over nodes", "over features"])
+def test_left_vectors_stop_at_the_rank(large, monkeypatch):
+    monkeypatch.setattr(spectral, "LARGE", large)
     x, _ = unit_rows(np.repeat(np.eye(3), 10, axis=0))
-    assert leading_eigenvectors(cosine_product(x), 30, 6, seed=0).shape == (30, 3)
+    assert leading_left_vectors(cosine_factor(x), 6, seed=0).shape == (30, 3)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("data", ["documents", "points"])
+def test_a_large_graph_is_clustered_as_well(data, form, request, monkeypatch):
+    monkeypatch.setattr(spectral, "LARGE", 120)  # features instead of nodes; k-means on a part of the rows
+    x, truth = request.getfixturevalue(data)
+    clusters = spectral_clusters(form(np.tile(x, (2, 1))), K, seed=0)
+    assert adjusted_rand_score(np.tile(truth, 2), clusters) > 0.95
+    assert np.array_equal(clusters, spectral_clusters(form(np.tile(x, (2, 1))), K, seed=0))
 
 
 @pytest.mark.parametrize("affinity", ["cosine", "rbf"])

@@ -58,7 +58,7 @@ class _Aggregate(torch.autograd.Function):
         if not wants_weight:
             return None, sums(by_source, weight, None, grad).squeeze(1), None
         found, grad_h = products(by_source, weight, None, own, grad, with_sums=True)
-        return found.squeeze(1), grad_h.squeeze(1), None
+        return found.squeeze(1), None if grad_h is None else grad_h.squeeze(1), None
 
 
 class _GCNWeights(torch.autograd.Function):

@@ -34,7 +34,7 @@ def empty(like: Tensor, *shape: int) -> Tensor:
         return like.new_empty(shape)
     block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     block.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(block, dtype=like.dtype).view(shape)
+    return torch.frombuffer(block, dtype=like.dtype).resize_(shape)  # no view: autograd may add to it in place
 
 
 def arrays(*tensors: Tensor | None) -> list[Any]:
@@ -75,7 +75,7 @@ def draw(dropout: float) -> tuple[np.uint32, np.uint64]:
 
 
 @helper
-def stream(seed: int, row: int) -> int:
+def stream(seed: Any, row: int) -> Any:
     """A 32-bit seed for the row, number `row` of SplitMix64(seed)."""
     x = seed + np.uint64(row) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -84,7 +84,7 @@ def stream(seed: int, row: int) -> int:
 
 
 @helper
-def dropped(row: int, number: int, threshold: int) -> bool:
+def dropped(row: int, number: int, threshold: int) -> Any:
     """Whether dropout takes this number of a row's stream: a hash of 32 bits, which the compiler does for 8 at once."""
     x = u32(row + u32(u32(number) * u32(0x9E3779B9)))
     x = u32(u32(x ^ u32(x >> u32(16))) * u32(0x85EBCA6B))
@@ -122,5 +122,4 @@ def _exp(x: Any) -> Any:
 def require_one_precision(**tensors: Tensor | None) -> None:
     kinds = {name: t.dtype for name, t in tensors.items() if t is not None}
     if not set(kinds.values()) <= {torch.float32, torch.float64} or len(set(kinds.values())) > 1:
-        *names, last = kinds
-        raise TypeError(f"{', '.join(names)} and {last} must all be float32 or all float64, got {kinds}")
+        raise TypeError(f"{', '.join(kinds)} must all be float32 or all float64, got {kinds}")

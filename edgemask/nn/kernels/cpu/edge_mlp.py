@@ -90,7 +90,7 @@ def _listed(
 
 
 @helper
-def _hidden(own: Array, i: int, other: Array, u: int, x: Array, e: int, j: int) -> float:
+def _hidden(own: Array, i: int, other: Array, u: int, x: Array | None, e: int, j: int) -> Any:
     h = own[i, j] + other[u, j]
     return h if x is None else h + x[e, j]
 

@@ -83,7 +83,8 @@ class _HeadMean(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return (grad / ctx.heads).unsqueeze(1).expand(-1, ctx.heads, -1)  # a view: what one head gets, all get
+        heads: int = ctx.heads
+        return (grad / heads).unsqueeze(1).expand(-1, heads, -1)  # a view: what one head gets, all get
 
 
 class _Activate(torch.autograd.Function):

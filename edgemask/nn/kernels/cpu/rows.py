@@ -10,6 +10,8 @@ the entries: no atomics, and the same bits for any number of threads.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 from torch import Tensor
@@ -32,8 +34,8 @@ def products(
     entries: Entries, factor: Tensor, share: Tensor | None, own: Tensor, rows: Tensor, scale: float = 1.0,
     *, with_sums: bool,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """t[p, k] = scale · ⟨own[i, k], rows[at[q], k]⟩, 0 for edges passed over; and, on demand, `sums` from the same
-    reading of the rows."""
+    """t[p, k] = scale · ⟨own[i, k], rows[at[q], k]⟩ for every edge, passed over or not; and, on demand, `sums` from the
+    same reading of the rows."""
     out = empty(rows, *own.shape) if with_sums else None
     found = empty(rows, len(factor), rows.shape[1])
     found[int(entries[0][-1]) :] = 0  # edges that are filling
@@ -43,9 +45,9 @@ def products(
 
 
 @helper
-def _part(share: Array, p: int, k: int, factor: float) -> float:
-    """The coefficient of an edge of this factor: none where its share is not positive, but NaN where it is NaN. There is
-    no branch to be guessed wrong."""
+def _part(share: Array | None, p: int, k: int, factor: float) -> Any:
+    """The coefficient of an edge of this factor: none where its share is not positive, but NaN where it is NaN, and no
+    branch to be guessed wrong."""
     if share is None:
         return factor
     half = factor * share.dtype.type(0.5)
