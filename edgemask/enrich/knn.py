@@ -161,8 +161,8 @@ def _search_dense(unit: Array, k: int, queries: Array, device: str | torch.devic
     """
     points, ids = torch.from_numpy(unit).to(device), torch.from_numpy(queries).to(device)
     (nodes, width), rough = points.shape, points.float()
-    wanted = min(k + 1 + SPARE, nodes)
-    slack = (width + 4) * 2.0**-24
+    wanted, everyone = min(k + 1 + SPARE, nodes), torch.arange(nodes, device=device)
+    slack = (share := (width + 3) * 2.0**-24) / (1 - share)  # one more u than needed
     found = []
     with full_precision():
         for rows in torch.split(ids, max(1, min(TILE[0], BLOCK // (wanted * width)))):
@@ -172,8 +172,7 @@ def _search_dense(unit: Array, k: int, queries: Array, device: str | torch.devic
             if wanted < nodes:
                 outside = ((least.double() + slack) * SCALE).round()
                 doubt = ((value[:, -1] / 2.0**28).ceil() <= outside).nonzero().squeeze(1)
-                for part in torch.split(doubt, max(1, BLOCK // nodes)):
-                    everyone = torch.arange(nodes, device=device)
+                for part in torch.split(doubt, max(1, BLOCK // nodes)) if len(doubt) else ():
                     index[part] = _best(points[rows[part]] @ points.T, everyone, rows[part], k)[1]
             found.append(index.cpu())
     return torch.cat(found).numpy() if found else np.empty((0, k), dtype=np.int64)

@@ -143,7 +143,9 @@ def plan(
         edges=sum(g.num_edges for g in sources),
         epoch_edges=round(sizes.edges.sum()),
         start_seconds=start,
-        enrich_seconds=sum(enrichment(g.num_nodes, [m["enrich"][i] for m in measured]) for i, g in enumerate(enriched)),
+        enrich_seconds=sum(
+            enrichment(recipe, g.num_nodes, [m["enrich"][i] for m in measured]) for i, g in enumerate(enriched)
+        ),
         epoch_seconds=cost.epoch(sizes),
         peak_mib=cost.peak("device", sizes),
         host_mib=cost.peak("host", sizes),
@@ -213,7 +215,7 @@ def measure(
 
 
 def forecast(measured: dict[str, Any], seconds: float, growth: float) -> float:
-    """How long a larger level will take: its neighbour search grows with the square."""
+    """How long a larger level will take, where its neighbour search grows with the square."""
     search = sum(graph["seconds"].get("knn", 0.0) for graph in measured["enrich"])
     return float(search * growth**2 + (seconds - search) * growth)
 

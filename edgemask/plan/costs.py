@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, inf, log
 from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
 
+from edgemask.enrich.sample import MOST_PAIRS
 from edgemask.graph import Array, Graph
 from edgemask.recipe import Recipe
 
@@ -96,13 +97,16 @@ class Costs:
         return max(Law.of(points, phase)(size(sizes)) for phase in phases)
 
 
-def enrichment(nodes: int, measured: Sequence[dict[str, Any]]) -> float:
-    """Seconds to enrich one graph, from its stand-ins: the search for neighbours compares every pair of nodes."""
+def enrichment(recipe: Recipe, nodes: int, measured: Sequence[dict[str, Any]]) -> float:
+    """Seconds to enrich one graph, from its stand-ins. The exact search for neighbours compares every pair of nodes;
+    all else is in proportion to them, but for a logarithm."""
     total = 0.0
     for kind in measured[-1]["seconds"]:
-        powers = (0, 1, 2) if kind == "knn" else (0, 1)
-        law = Law.of([[m["nodes"] ** p for p in powers] for m in measured], [m["seconds"][kind] for m in measured])
-        total += law([nodes**p for p in powers])
+        grows: list[Callable[[float], float]] = [lambda n: 1.0, lambda n: n * log(n)]
+        if kind == "knn" and nodes <= recipe.knn_exact_up_to:
+            grows.append(lambda n: n * n)
+        law = Law.of([[g(m["nodes"]) for g in grows] for m in measured], [m["seconds"][kind] for m in measured])
+        total += law([g(nodes) for g in grows])
     return total
 
 
@@ -117,6 +121,12 @@ def epoch_edges(recipe: Recipe, graph: Graph, measured: dict[str, Any], i: int) 
         far = min(share * spectral, nodes * cap(recipe.spectral_budget))
         return original + 2 * (near + far)
 
+    drawn = recipe.spectral_ratio * spectral * ratio / n  # pairs per node
+    if recipe.spectral_budget is None and drawn > MOST_PAIRS:
+        raise ValueError(
+            f"graph {graph.name!r}: spectral_ratio = {recipe.spectral_ratio:g} would draw some {drawn:,.0f} pairs per "
+            f"node inside clusters, more than {MOST_PAIRS}: set spectral_budget (pairs per node, such as 5)"
+        )
     whole = of(graph.num_edges, graph.num_nodes, knn * ratio, spectral * ratio**2, recipe.spectral_ratio)
     part = of(measured["original"][i], n, knn, spectral, min(1.0, recipe.spectral_ratio * ratio))
     return float(measured["edges"][i] * whole / max(part, 1.0))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from edgemask.enrich.enriched import LEAST_INDEXED
 from edgemask.graph import MISSING, Graph
 from edgemask.recipe import Recipe
 from edgemask.seeds import numpy_stream
@@ -38,7 +39,8 @@ def write_level(
     """The graphs of one level as files, and the recipe to run on them.
 
     Fewer nodes have fewer pairs inside a cluster: of these a larger share is drawn, so that a node has as many edges
-    as in the whole graph. With batches there are labels for two of them alone.
+    as in the whole graph. Neighbours are searched for as in the whole graph, exactly or by an index. With batches there
+    are labels for two of them alone.
     """
     graphs = [*sources, *validation]
     part = size / sum(g.num_nodes for g in graphs)
@@ -48,8 +50,13 @@ def write_level(
             nodes = max(min(FEWEST, graph.num_nodes), round(part * graph.num_nodes))
             graph = stand_in(graph, nodes, 2 * (recipe.batch_size or nodes))
         write(graph, path)
-    ratio = min(1.0, recipe.spectral_ratio / part)
-    small = recipe.with_(spectral_ratio=ratio, epochs=10**6, eval_every=10**6, patience=0)
+    small = recipe.with_(
+        spectral_ratio=min(1.0, recipe.spectral_ratio / part),
+        knn_exact_up_to=max(LEAST_INDEXED, round(part * recipe.knn_exact_up_to)),
+        epochs=10**6,
+        eval_every=10**6,
+        patience=0,
+    )
     return {"recipe": small.to_json(), "sources": paths[: len(sources)], "validation": paths[len(sources) :]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from scipy.io import loadmat
 from sklearn.neighbors import kneighbors_graph
 
 from edgemask.data.store import Store
-from edgemask.enrich.knn import SCALE, knn
+from edgemask.enrich.knn import SCALE, knn, search, unit_rows
+
+neighbours = importlib.import_module("edgemask.enrich.knn")  # the package has a function of that name
 
 
 def brute_force(x, k):
@@ -63,6 +66,52 @@ def test_differences_below_the_rounding_are_ties(form):
 def test_sparse_and_dense_routes_agree_on_negative_similarities(signed):
     k = len(signed) - 1  # down to the least similar
     assert np.array_equal(knn(sp.csr_array(signed), k), knn(signed, k))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_some_rows_are_searched_as_all_are(counts, form):
+    unit, usable = unit_rows(form(counts))
+    some = np.array([130, 0, 5, 70])
+    assert np.array_equal(search(unit[usable], 6, some), search(unit[usable], 6)[some])
+
+
+def test_dense_blocks_of_any_size_find_the_same(counts, signed, monkeypatch):
+    expected = [knn(x, 4) for x in (counts, signed)]
+    monkeypatch.setattr(neighbours, "TILE", (7, 19))  # tiles with fewer columns than candidates
+    monkeypatch.setattr(neighbours, "BLOCK", 500)
+    for x, lists in zip((counts, signed), expected, strict=True):
+        assert np.array_equal(knn(x, 4), lists)
+
+
+@pytest.mark.parametrize("spread", [1e-2, 1e-3, 3e-4, 1e-4])
+def test_similarities_too_close_for_float32_are_told_apart(spread):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(64) + spread * rng.standard_normal((300, 64))
+    assert np.array_equal(knn(x, 5), brute_force(x, 5))
+
+
+def test_float64_is_asked_only_in_doubt(signed, monkeypatch):
+    asked, best = [], neighbours._best
+
+    def watched(similarity, candidates, rows, k):
+        asked.append(candidates.ndim == 1)  # against every node, not candidates alone
+        return best(similarity, candidates, rows, k)
+
+    monkeypatch.setattr(neighbours, "_best", watched)
+    knn(signed, 10)
+    assert not any(asked)
+    knn(np.ones((60, 3)), 10)
+    assert any(asked)
+
+
+def test_a_shorter_float_format_changes_nothing_and_stays_chosen(signed):
+    expected, before = knn(signed, 7), torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert np.array_equal(knn(signed, 7), expected)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_scaling_a_row_changes_nothing(counts):

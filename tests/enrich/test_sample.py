@@ -1,7 +1,8 @@
-"""The enriched graph: pairs, draws, merging, origins."""
+"""Samples of an enriched graph: draws, merging, origins."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 
 import numpy as np
@@ -9,9 +10,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from edgemask.enrich import Cache, EnrichedGraph, EnrichWarning, Origin, enrich, knn
-from edgemask.enrich import enriched as module
-from edgemask.enrich.sample import draw_distinct, unrank
+from edgemask.enrich import EnrichedGraph, Origin, enrich
+from edgemask.enrich.sample import draw_distinct, in_order, merge, unrank
 from edgemask.graph import Graph
 
 
@@ -44,76 +44,6 @@ def triples(sample):
 
 def draw(enriched, seed=0, knn_ratio=0.0, spectral_ratio=0.0, **budgets):
     return enriched.sampler().sample(stream(seed), knn_ratio=knn_ratio, spectral_ratio=spectral_ratio, **budgets)
-
-
-# ---- enrich ------------------------------------------------------------------------------------------
-
-
-def test_knn_pairs_are_the_symmetrised_lists(graph, enriched):
-    lists = knn(graph.x, 4)
-    expected = {tuple(sorted((i, int(j)))) for i in range(30) for j in lists[i]}
-    assert [tuple(pair) for pair in enriched.knn_pairs.T.tolist()] == sorted(expected)
-
-
-def test_absent_neighbours_make_no_pairs():
-    x = np.array([[1.0, 0], [1, 1], [0, 0], [0, 0]])
-    assert enrich(Graph("g", x, []), k=2, clusters=0).knn_pairs.T.tolist() == [[0, 1]]
-
-
-def test_counts_of_pairs():
-    enriched = by_hand([], [(0, 1), (2, 5)], [0, 0, 0, 2, 2, -1])
-    assert enriched.cluster_sizes.tolist() == [3, 0, 2]
-    assert (enriched.num_knn_pairs, enriched.num_spectral_pairs) == (2, 4)
-
-
-def test_zero_means_none_of_that_kind(graph):
-    plain = enrich(graph, k=0, clusters=0)
-    assert (plain.num_knn_pairs, plain.num_spectral_pairs) == (0, 0)
-    sample = draw(plain, knn_ratio=1, spectral_ratio=1)
-    assert torch.equal(torch.stack([sample.src, sample.dst]), torch.tensor(graph.edges))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"k": -1}, r"'ring': k must be at least 0, got -1"),
-        ({"clusters": 1}, r"'ring': clusters must be 0 or at least 2, got 1"),
-    ],
-)
-def test_settings_out_of_range_name_the_graph(graph, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        enrich(graph, **{"k": 0, "clusters": 0, **arguments})
-
-
-def test_a_graph_too_small_gets_fewer_and_says_so(graph):
-    with pytest.warns(EnrichWarning, match=r"'ring': k = 30 is more than its 29 nodes with features allow; 29 is used"):
-        assert enrich(graph, k=30, clusters=0).num_knn_pairs == 30 * 29 // 2
-    with pytest.warns(EnrichWarning, match=r"'ring': clusters = 31 is more than its 30 .*; 15 is used"):
-        assert enrich(graph, k=0, clusters=31).clusters.max() < 15
-
-
-def test_results_are_read_only(enriched):
-    with pytest.raises(ValueError, match="read-only"):
-        enriched.knn_pairs[0, 0] = 3
-    with pytest.raises(ValueError, match="read-only"):
-        enriched.clusters[0] = 3
-
-
-def test_a_cached_result_is_the_same_and_is_not_computed(graph, enriched, tmp_path, monkeypatch):
-    enrich(graph, k=4, clusters=3, cache=Cache(tmp_path))
-    monkeypatch.delattr(module, "knn")
-    monkeypatch.delattr(module, "spectral_clusters")
-    again = enrich(graph.with_(name="renamed"), k=4, clusters=3, cache=Cache(tmp_path))
-    assert np.array_equal(again.knn_pairs, enriched.knn_pairs)
-    assert np.array_equal(again.clusters, enriched.clusters)
-
-
-@pytest.mark.parametrize("change", [{"seed": 1}, {"clusters": 4}, {"affinity": "rbf"}])
-def test_another_setting_is_not_read_from_the_cache(graph, tmp_path, change):
-    cache, settings = Cache(tmp_path), {"k": 0, "clusters": 3}
-    enrich(graph, **settings, cache=cache)
-    enrich(graph, **{**settings, **change}, cache=cache)
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 # ---- numbering pairs ---------------------------------------------------------------------------------
@@ -253,6 +183,58 @@ def test_one_generator_gives_a_fresh_draw_each_time(enriched):
     sampler, generator = enriched.sampler(), stream()
     first, second = (sampler.sample(generator, knn_ratio=0.5, spectral_ratio=0.5) for _ in range(2))
     assert triples(first) != triples(second)
+
+
+@pytest.mark.parametrize(
+    ("settings", "digest"),
+    [
+        ({"knn_ratio": 1, "spectral_ratio": 0.1}, "b01fb4ca9f504f90"),
+        ({"knn_ratio": 0.5, "spectral_ratio": 0.06}, "56e560189fb79f95"),
+        ({"knn_ratio": 0.8, "spectral_ratio": 1, "spectral_budget": 2}, "32ee2603c305a8cb"),
+    ],
+)
+def test_a_seed_gives_the_sample_it_always_gave(settings, digest):
+    """Results on record were trained on such samples: the random stream is used as it was then."""
+    ring, near = [(i, (i + 1) % 60) for i in range(60)], [(i, i + s) for s in (2, 7, 11) for i in range(60 - s)]
+    sample = draw(by_hand(ring, sorted(near), [i * 7 % 5 for i in range(60)]), seed=7, **settings)
+    content = torch.stack([sample.src, sample.dst, sample.origin.long()]).numpy().tobytes()
+    assert hashlib.sha256(content).hexdigest()[:16] == digest
+
+
+@pytest.mark.parametrize("ratio", [0.6, 1])
+def test_a_sampler_can_be_asked_again_at_other_ratios(enriched, ratio):
+    sampler = enriched.sampler()
+    sampler.sample(stream(), knn_ratio=1.6 - ratio, spectral_ratio=0.5)
+    again = sampler.sample(stream(3), knn_ratio=ratio, spectral_ratio=0.5)
+    assert triples(again) == triples(draw(enriched, 3, ratio, 0.5))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_merging_keeps_every_edge_once_by_its_first_origin(seed):
+    n, rng = 7, np.random.default_rng(seed)
+    lists = [np.unique(rng.integers(4 * n * n, size=size)) for size in rng.integers(0, 60, size=2)]
+    src, dst, origin = merge(*(torch.from_numpy(keys) for keys in lists), n)
+    expected = {}
+    for key in sorted(int(k) for keys in lists for k in keys):
+        expected.setdefault(key // 4, key % 4)
+    assert (dst * n + src).tolist() == list(expected)
+    assert origin.tolist() == list(expected.values())
+
+
+def test_in_order_is_sorted():
+    numbers = torch.randint(100, (1000,), generator=stream())
+    assert torch.equal(in_order(numbers), numbers.sort().values)
+
+
+def test_a_ratio_alone_may_not_draw_a_hundred_pairs_per_node():
+    graph = Graph("large", sp.csr_array((2000, 1)), [])
+    one_cluster = EnrichedGraph(graph, np.empty((2, 0), dtype=np.int64), np.zeros(2000, dtype=np.int64))
+    with pytest.raises(
+        ValueError, match=r"spectral_ratio = 0.2 of 1,999,000 .* is 200 pairs per node.*spectral_budget"
+    ):
+        draw(one_cluster, spectral_ratio=0.2)
+    assert draw(one_cluster, spectral_ratio=0.1).counts[Origin.SPECTRAL] == 2 * 199_900
+    assert draw(one_cluster, spectral_ratio=0.2, spectral_budget=1).counts[Origin.SPECTRAL] == 2 * 2000
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ def test_prototypes_are_the_mean_and_deviation_of_a_class_in_a_source():
 
 
 def test_mixup_draws_training_nodes_to_the_prototypes_of_their_class_and_leaves_the_others():
+    torch.manual_seed(0)
     h = torch.randn(80, 3, generator=torch.Generator().manual_seed(0))
     y, own = SOURCES[0].domain.y[:60], torch.arange(5.0)[:, None].expand(5, 3)
     exact = [(own, torch.zeros(5, 3), torch.ones(5)), (own + 10, torch.zeros(5, 3), torch.ones(5))]
@@ -106,6 +107,7 @@ def test_mixup_draws_training_nodes_to_the_prototypes_of_their_class_and_leaves_
 
 
 def test_a_source_without_the_class_has_no_say_in_it():
+    torch.manual_seed(0)
     h, y = torch.zeros(80, 3), SOURCES[0].domain.y[:60]
     ones, none = torch.ones(5, 3), torch.zeros(5, 3)
     parts = [(ones, none, torch.ones(5)), (9 * ones, none, torch.tensor([0.0, 1, 1, 1, 1]))]

@@ -138,7 +138,7 @@ def test_an_illegal_dropout_is_refused(dropout):
 
 
 def test_mixed_precision_is_refused_by_name():
-    with pytest.raises(TypeError, match=r"h and bias must all be float32 or all float64, got .*torch.float32"):
+    with pytest.raises(TypeError, match=r"h, bias must all be float32 or all float64, got .*torch.float32"):
         activate(torch.ones(3, 2), torch.ones(2, dtype=torch.float32), "elu")
 
 

@@ -1,0 +1,72 @@
+"""Measure, print, record: python -m benchmarks [--part PART …] [--device cuda] [--data-root …] [--up-to N]
+
+Every measurement runs in a fresh process, with one number of threads for all rivals; times are medians, what loads or
+compiles on first use left out. A record per part and machine goes to `results/speed`, from which
+`python -m benchmarks.page > docs/performance.md` makes the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import enrichment, kernels, page, plans, required, runs, scale, steps
+from benchmarks.common import RESULTS, Figures, Setup, isolated, read_record, write_record
+
+PARTS = ("descent", "ascent", "enrich", "kernels", "run", "growth", "scale", "plan")
+
+
+def measure(part: str, setup: Setup, up_to: int) -> Figures:
+    sizes = [n for n in scale.SIZES if n <= up_to]
+    jobs: dict[str, tuple[Callable[..., Figures], dict[str, Any]]] = {
+        "descent": (steps.part, {"step": "descent"}),
+        "ascent": (steps.part, {"step": "ascent"}),
+        "enrich": (enrichment.part, {}),
+        "kernels": (kernels.part, {}),
+        "run": (runs.part, {}),
+        "scale": (scale.part, {"sizes": scale.SIZES[-1:]}),
+        "growth": (scale.part, {"sizes": sizes}),
+        "plan": (plans.part, {}),
+    }
+    job, arguments = jobs[part]
+    if setup.where.type == "cuda" and part in ("descent", "ascent", "enrich", "kernels"):
+        return isolated(setup, job, **arguments)
+    return job(setup, **arguments)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--part", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"of {', '.join(PARTS)} [default: all]"
+    )
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of every library")
+    parser.add_argument("--data-root", help="folder of the data [default: $EDGEMASK_DATA, else the user cache]")
+    parser.add_argument("--up-to", type=int, default=scale.SIZES[-1], help="the largest size of growth")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        root = options.data_root and str(Path(options.data_root).resolve())
+        setup = Setup(options.device, options.threads, folder, root)
+        points: list[Figures] = []  # of growth, whose last one may serve as `scale`
+        for part in options.part:
+            if part == "scale" and points and points[-1]["nodes"] == scale.SIZES[-1]:
+                figures: Figures = {"points": points[-1:], "exponents": {}}
+            else:
+                figures = measure(part, setup, options.up_to)
+            points = figures["points"] if part == "growth" else points
+            path = write_record(setup, part, figures, options.results)
+            record = read_record(path)
+            print(f"## {part}\n\n{page.section(record)}\n", flush=True)
+            if required.checks(record):
+                print(f"{page.required([record])}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""`docs/performance.md` and its plot, made from the records under `results/speed`.
+
+python -m benchmarks.page > docs/performance.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.common import RESULTS, read_record
+from benchmarks.plot import growth_plot
+from benchmarks.required import checks
+from benchmarks.show import Record, machine_name, over_inputs, peak_mib, size, table, time
+
+TEMPLATE = Path(__file__).with_name("page.md")
+PLOT = RESULTS.parent.parent / "docs" / "growth.svg"
+
+
+def steps(record: Record) -> str:
+    figures, rows = record["figures"], []
+    ours = figures["variants"]["edgemask"]["seconds"]
+    for name, v in figures["variants"].items():
+        how, ratio = "replayed" if v["replayed"] else "launched", f"{v['seconds'] / ours:.1f} ×"
+        peak, over = (size(held(v["peak"], record)) for held in (peak_mib, over_inputs))
+        rows.append([name, time(v["seconds"]), ratio, peak, over, how, v["repeats"]])
+    for name, p in figures["products"].items():
+        ratio = f"{p['seconds'] / ours:.2f} ×"
+        rows.append([f"of which {name} products", time(p["seconds"]), ratio, "", "", "", p["repeats"]])
+    shape = "{nodes:,} nodes, {edges:,} edges, {features:,} features.".format(**figures["inputs"])
+    return f"{shape}\n\n{table(['', 'time', 'of ours', 'peak', 'over inputs', 'steps', 'repeats'], rows)}"
+
+
+def enrich(record: Record) -> str:
+    figures, rows = record["figures"], []
+    for kind, title in (("knn", "10 nearest neighbours"), ("spectral", "100 spectral clusters")):
+        for who, v in figures[kind].items():
+            ratio = f"{v['seconds'] / figures[kind]['edgemask']['seconds']:.1f} ×"
+            purity = f"{figures['quality']['purity'][who]:.3f}" if kind == "spectral" else ""
+            over = size(v["peak"]["block"]["host"] - v["peak"]["inputs"]["host"])
+            rows.append([title, who, time(v["seconds"]), ratio, over, purity, v["repeats"]])
+    same = 100 * figures["quality"]["same_similarity"]
+    note = f"{same:.3f} % of the neighbours are as similar as those scikit-learn finds; of equals it may take others."
+    return f"{table(['', '', 'time', 'of ours', 'memory over inputs', 'purity', 'repeats'], rows)}\n\n{note}"
+
+
+def kernels(record: Record) -> str:
+    figures = record["figures"]
+    copy = figures["copy"]["bandwidth"]
+    parts = [f"A copy moves {copy / 1e9:,.0f} GB/s, bytes read and bytes written."]
+    for name in sorted(figures.keys() - {"copy"}):
+        rows = []
+        for operator, v in figures[name]["operators"].items():
+            ours, plain = v["edgemask"]["seconds"], v["plain torch"]["seconds"]
+            speed = v["bytes"] / ours
+            share = f"{100 * speed / copy:.0f} %"
+            rows.append([operator, time(ours), time(plain), f"{plain / ours:.1f} ×", f"{speed / 1e9:,.0f} GB/s", share])
+        parts.append(f"{name}: {figures[name]['nodes']:,} nodes, {figures[name]['edges']:,} edges.")
+        parts.append(table(["", "edgemask", "plain torch", "ratio", "bandwidth", "of a copy"], rows))
+    return "\n\n".join(parts)
+
+
+def run(record: Record) -> str:
+    figures = record["figures"]
+    scores = ", ".join(f"{name} {100 * value:.1f}" for name, value in figures["metrics"].items())
+    peak = size(peak_mib(figures["peak"], record))
+    row = [f"`{figures['recipe']}`, {figures['transfer']}", time(figures["seconds"]), peak, scores, figures["rule"]]
+    return table(["run", "time", "peak", "accuracy", "selection rule"], [row])
+
+
+def growth(record: Record) -> str:
+    rows = []
+    for p in record["figures"]["points"]:
+        times = [time(p[cost]) for cost in ("knn", "spectral", "enrich", "epoch")]
+        edges, peak = f"{p['edges']:,} / {p['epoch_edges']:,}", size(peak_mib(p["peak"], record))
+        rows.append([f"{p['nodes']:,}", edges, *times, f"{p['knn_recall']:.3f}", peak])
+    if fitted := record["figures"]["exponents"]:
+        rows.append(
+            ["exponent", "", *(f"{fitted[cost]:.2f}" for cost in ("knn", "spectral", "enrich", "epoch")), "", ""]
+        )
+    head = ["nodes", "edges / in an epoch", "kNN", "clusters", "enrichment", "epoch", "recall of the kNN", "peak"]
+    return f"Neighbours by {record['figures']['search']} search.\n\n{table(head, rows)}"
+
+
+def plan(record: Record) -> str:
+    rows = []
+    for name, case in record["figures"].items():
+        both = case["planned"], case["real"]
+        (ahead, real), (guess, held) = ([side[key] for side in both] for key in ("seconds", "peak_mib"))
+        times, sizes = (
+            [time(ahead), time(real), f"{ahead / real:.2f}"],
+            [size(guess), size(held), f"{guess / held:.2f}"],
+        )
+        rows.append([name, *times, *sizes, time(case["planned"]["took"])])
+    return table(["", "planned", "real", "ratio", "planned peak", "real peak", "ratio", "the plan took"], rows)
+
+
+def accuracy(record: Record) -> str:
+    """Averages of the replication's rows, before and after the operators and the loop were written anew."""
+    figures = record["figures"]
+
+    def shown(value: list[float]) -> str:
+        return f"{value[0]:.1f} ± {value[1]:.1f}"
+
+    rows = [[r["benchmark"], r["row"], shown(r["before"]), shown(r["after"]), r["after"][2]] for r in figures["rows"]]
+    kinds = ("float32", "tf32", "bf16")
+    precision = [[r["row"], *(shown(r[kind]) for kind in kinds)] for r in figures["precision"]]
+    head = ["", "row of docs/replication.md", f"version {figures['before']}", f"version {figures['after']}", "seeds"]
+    return f"{table(head, rows)}\n\nBy precision, citation, 5 seeds:\n\n{table(['', *kinds], precision)}"
+
+
+SECTIONS: dict[str, Callable[[Record], str]] = {
+    "descent": steps,
+    "ascent": steps,
+    "enrich": enrich,
+    "kernels": kernels,
+    "run": run,
+    "scale": growth,
+    "growth": growth,
+    "plan": plan,
+    "accuracy": accuracy,
+}
+
+
+def section(record: Record) -> str:
+    return f"**{machine_name(record)}**\n\n{SECTIONS[record['part']](record)}"
+
+
+def required(records: Sequence[Record]) -> str:
+    rows = [
+        [machine_name(r), c.figure, c.wanted, c.measured, "yes" if c.reached else "**no**"]
+        for r in sorted(records, key=machine_name)
+        for c in checks(r)
+    ]
+    return table(["machine", "figure", "must reach", "measured", "reached"], rows)
+
+
+def machines(records: Sequence[Record]) -> str:
+    lines = []
+    for r in sorted((r for r in records if r["part"] != "accuracy"), key=machine_name):
+        m = r["machine"]
+        versions = ", ".join(f"{name} {value}" for name, value in m["versions"].items())
+        lines.append(f"- {machine_name(r)}: {m['threads']} threads, {m['system']}; {versions}.")
+    return "\n".join(dict.fromkeys(lines))
+
+
+def page(results: Path) -> str:
+    """The page, with every record of the folder in the section of its part."""
+    records = [read_record(path) for path in sorted(results.glob("*.json"))]
+    text = TEMPLATE.read_text(encoding="utf-8")
+    for part in SECTIONS:
+        held = [section(r) for r in records if r["part"] == part]
+        text = text.replace(f"{{{part}}}", "\n\n".join(held) or "Not measured yet.")
+    return text.replace("{required}", required(records)).replace("{machines}", machines(records))
+
+
+def plot(results: Path) -> str:
+    return growth_plot([read_record(path) for path in sorted(results.glob("growth-*.json"))])
+
+
+if __name__ == "__main__":
+    PLOT.write_text(plot(RESULTS), encoding="utf-8")  # first: without a record of growth there is no page
+    sys.stdout.write(page(RESULTS))

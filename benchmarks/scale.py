@@ -1,0 +1,88 @@
+"""Growth from 10⁴ to 10⁶ synthetic nodes: enrichment and one epoch of the game, each size in a process of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import Figures, Setup, isolated, peaks, seconds
+from edgemask.data.synthetic import Family, Wiring, domain
+from edgemask.enrich import Cache
+from edgemask.game import Game
+from edgemask.graph import Graph
+from edgemask.methods.base import Source, make_sampler
+from edgemask.nn.tensors import Domain
+from edgemask.plan.probe import Stopwatch
+from edgemask.recipe import recipe
+from edgemask.training import Trainer
+
+SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+DEGREE, FEATURES, CLASSES = 10, 128, 5
+# All sizes search by the index, where it is installed; else exactly.
+INDEXED = find_spec("faiss") is not None
+RECIPE = recipe("robust", spectral_budget=5, knn_exact_up_to=5_000 if INDEXED else 10**9)
+EPOCHS, ENOUGH = 5, 40.0  # epochs at most, seconds of them after which none is begun; the last one is the figure
+
+
+def part(setup: Setup, sizes: Sequence[int]) -> Figures:
+    points = [isolated(setup, point, nodes=n) for n in sizes]
+    costs = ("knn", "spectral", "enrich", "epoch") if len(points) > 1 else ()
+    fitted = {name: exponent(sizes, [p[name] for p in points]) for name in costs}
+    return {"search": "index" if INDEXED else "exact", "points": points, "exponents": fitted}
+
+
+def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
+    """The slope of least squares in logarithms."""
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+class Watch(Stopwatch):
+    """Notes the recall of the search, too."""
+
+    recall = 1.0
+
+    def get(self, kind: str, x: Any, parameters: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+        answer = super().get(kind, x, parameters, compute)
+        if kind == "recall":
+            self.recall = float(answer)
+        return answer
+
+
+def synthetic(nodes: int) -> Graph:
+    return domain(Family(nodes=nodes, features=FEATURES, classes=CLASSES), Wiring(degree=DEGREE), f"synthetic-{nodes}")
+
+
+def point(setup: Setup, nodes: int) -> Figures:
+    """Enrichment by kind, then epochs; a small graph first, for what is loaded or compiled on first use."""
+    play(setup, synthetic(2_000))
+    graph = synthetic(nodes)
+    return {"nodes": nodes, "edges": graph.num_edges, **play(setup, graph)}
+
+
+def play(setup: Setup, graph: Graph) -> Figures:
+    device = setup.where
+    with tempfile.TemporaryDirectory() as folder, peaks(device) as enriching:
+        cache = Watch(folder)
+        enrich = seconds(lambda: make_sampler(RECIPE, graph, device, cache), device)
+        sampler = make_sampler(RECIPE, graph, device, Cache(folder))
+    with peaks(device) as training:
+        domain_ = Domain.of(graph, device)
+        source = Source(domain_, domain_.labelled, sampler)
+        trainer = Trainer(Game(RECIPE, FEATURES, CLASSES, 0, device), [source])
+        taken = [seconds(trainer.step, device)]
+        while len(taken) < EPOCHS and sum(taken) < ENOUGH:
+            taken.append(seconds(trainer.step, device))
+    return {
+        **cache.seconds,
+        "enrich": enrich,
+        "knn_recall": cache.recall,
+        "epoch": taken[-1],
+        "first_epoch": taken[0],
+        "epochs_run": len(taken),
+        "epoch_edges": trainer.method.sample(source, 0).num_real,
+        "peak": {"enrich": enriching["block"], "train": training["block"], "process": training["process"]},
+    }

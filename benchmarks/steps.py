@@ -1,0 +1,154 @@
+"""One descent and one ascent step of the game on ACMv9: edgemask, edgemask on plain torch operators, the stock route.
+
+Ours is what training runs: the time of an epoch with some steps more, less that of one without, by the number of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+from unittest.mock import patch
+
+import torch
+
+from benchmarks.common import Figures, Setup, isolated, peaks, plain_operators, repeated
+from edgemask.data.synthetic import demo_family
+from edgemask.enrich import Cache
+from edgemask.game import Game
+from edgemask.graph import Graph
+from edgemask.methods.base import Source, make_sampler
+from edgemask.nn.tensors import Domain, SparseMatrix
+from edgemask.recipe import Recipe, recipe
+from edgemask.training import Trainer
+
+Step = Literal["descent", "ascent"]
+# 8 heads of 64, two layers; the gate that the stock layer has; ratios that make ACMv9 some 150,000 edges
+RECIPE = recipe("paper", gate="attention", knn_ratio=0.5, spectral_ratio=0.0533)
+EXTRA = {"cpu": 3, "cuda": 10}  # steps by which the two epochs differ
+REPLAYED = 4  # epochs after which an epoch is replayed: two to warm up, one to capture, one to make sure
+
+
+def part(setup: Setup, step: Step) -> Figures:
+    """All variants, each in a process of its own."""
+    return {
+        "inputs": isolated(setup, prepare),
+        "variants": {
+            "edgemask": isolated(setup, ours, step=step, plain=False),
+            "plain torch": isolated(setup, ours, step=step, plain=True),
+            "stock": isolated(setup, stock, step=step),
+        },
+        "products": isolated(setup, products, step=step),
+    }
+
+
+def prepare(setup: Setup) -> Figures:
+    """Write the graph and its enrichment where the other processes find them."""
+    graph = setup.graph()
+    edges = source_of(setup, graph, RECIPE).domain.edges
+    return {"nodes": graph.num_nodes, "edges": edges.num_real, "features": graph.num_features}
+
+
+def source_of(setup: Setup, graph: Graph, settled: Recipe) -> Source:
+    """A source whose own edges are one sample of its enrichment, so that an epoch draws none."""
+    domain = Domain.of(graph, setup.where)
+    sampler = make_sampler(settled, graph, setup.where, Cache(Path(setup.folder) / "cache"))
+    edges = game(setup, graph, settled).sample(Source(domain, domain.labelled, sampler), 0)
+    return Source(replace(domain, edges=edges), domain.labelled, None)
+
+
+def game(setup: Setup, graph: Graph, settled: Recipe) -> Game:
+    return Game(settled, graph.num_features, graph.num_classes, 0, setup.where)
+
+
+def ours(setup: Setup, step: Step, plain: bool) -> Figures:
+    device, extra = setup.where, EXTRA[setup.where.type]
+    few, many = ((1, 0), (1 + extra, 0)) if step == "descent" else ((1, 1), (1, 1 + extra))
+    with plain_operators(plain):
+        small = demo_family(100)["alpha"]  # what is loaded or compiled on first use
+        settled = RECIPE.with_(clusters=5, n_ascent=1)
+        Trainer(game(setup, small, settled), [source_of(setup, small, settled)]).step()
+        graph = setup.graph()
+        source = source_of(setup, graph, RECIPE)
+        longer, shorter = (
+            lambda d=d, a=a: Trainer(game(setup, graph, RECIPE.with_(n_descent=d, n_ascent=a)), [source])
+            for d, a in (many, few)
+        )
+        trainer, warm_up = longer(), REPLAYED if device.type == "cuda" else 1
+        with peaks(device) as peak:
+            replays = [count_replays(trainer.step) for _ in range(warm_up)]
+        taken = repeated({"longer": trainer.step, "shorter": shorter().step}, device, warm_up=warm_up)
+    return {
+        "seconds": (taken["longer"]["seconds"] - taken["shorter"]["seconds"]) / extra,
+        "repeats": taken["longer"]["repeats"],
+        "peak": peak,
+        "replayed": replays[-1] > 0,
+    }
+
+
+def count_replays(call: Callable[[], object]) -> int:
+    """How many captured CUDA graphs a call replays."""
+    replay, count = torch.cuda.CUDAGraph.replay, 0
+
+    def counted(graph: Any) -> None:
+        nonlocal count
+        count += 1
+        replay(graph)
+
+    with patch.object(torch.cuda.CUDAGraph, "replay", counted):
+        call()
+    return count
+
+
+def stock(setup: Setup, step: Step) -> Figures:
+    device = setup.where
+    torch.backends.cuda.matmul.allow_tf32 = True  # as ours
+    small, graph = demo_family(100)["alpha"], setup.graph()
+    getattr(stock_game(source_of(setup, small, RECIPE.with_(clusters=5))), step)()
+    rival = stock_game(source_of(setup, graph, RECIPE))
+    del graph
+    with peaks(device) as peak:
+        taken = repeated({"stock": getattr(rival, step)}, device, least=3, within=3.0)["stock"]
+    return taken | {"peak": peak, "replayed": False}
+
+
+def stock_game(source: Source) -> Any:
+    """The stock game on a source's tensors: its features made dense, its edges without their preparation."""
+    from benchmarks.stock import StockGame  # here: what it imports is no part of our memory
+
+    domain, edges, graph = source.domain, source.domain.edges, source.domain.graph
+    dense = torch.tensor(graph.x.toarray() if graph.is_sparse else graph.x, device=edges.src.device)
+    pairs = torch.stack([edges.src[edges.real], edges.dst[edges.real]])
+    return StockGame(RECIPE, dense, pairs, domain.labels(), source.train, graph.num_classes)
+
+
+def products(setup: Setup, step: Step) -> Figures:
+    """The matrix products no implementation of a step can do without: with the sparse features, forward and, for a
+    network that learns, transposed; with the dense weights of the second layer, forward and backward."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    device, graph = setup.where, setup.graph()
+    matrix = SparseMatrix(graph.x, device)
+    (nodes, inputs), columns, width = matrix.shape, RECIPE.heads * RECIPE.hidden, RECIPE.mask_projection
+    h, up, weight, first = (torch.randn(n, columns, device=device) for n in (nodes, nodes, columns, inputs))
+    projection, grad = (torch.randn(n, width, device=device) for n in (inputs, nodes))
+
+    def product_and_gradient(w: torch.Tensor, g: torch.Tensor) -> None:
+        w.requires_grad_(True)
+        torch.autograd.grad(matrix @ w, w, g)
+
+    def sparse() -> None:
+        if step == "descent":
+            product_and_gradient(first, up)
+        else:
+            with torch.no_grad():
+                matrix @ first  # of the frozen TaskNet
+            product_and_gradient(projection, grad)
+
+    def dense() -> None:
+        h @ weight
+        up @ weight.T
+        if step == "descent":
+            h.T @ up
+
+    return repeated({"sparse": sparse, "dense": dense}, device, within=5.0)
