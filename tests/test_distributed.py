@@ -166,7 +166,7 @@ def test_processes_agree():
     Path("talk.py").write_text(TALK)
     with torchrun("talk.py") as job:
         printed, said = job.communicate(timeout=LONG)
-    assert printed.split() == ["well"] * 2, said
+    assert printed.count("well") == 2, said  # on one line, at times: the two print when they please
     assert Path("order").read_text() == "01"
 
 
