@@ -29,6 +29,7 @@ from edgemask.plan.probe import Memory
 
 Figures = dict[str, Any]
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "speed"
+SLEEP = 60_000_000  # cycles of a GPU, some 30 ms
 LIBRARIES = ("torch", "torch-geometric", "triton", "numba", "numpy", "scipy", "scikit-learn")
 
 
@@ -58,19 +59,26 @@ class Setup:
 # ---- clocks --------------------------------------------------------------------------------------------
 
 
-def seconds(call: Callable[[], object], device: torch.device) -> float:
-    """Seconds of one call: on a GPU between two events on its stream, with nothing else under way."""
+def seconds(call: Callable[[], object], device: torch.device, inner: int = 1) -> float:
+    """Seconds of one call: on a GPU between two events on its stream, with nothing else under way.
+
+    Of `inner` calls in a row, on a GPU alone, the time of the device is taken: it sleeps first, so that all of them are
+    launched before the first is run, and launching them is no part of their time.
+    """
     if device.type != "cuda":
         start = time.perf_counter()
         call()
         return time.perf_counter() - start
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize(device)
+    if inner > 1:
+        torch.cuda._sleep(SLEEP)
     first.record()
-    call()
+    for _ in range(inner):
+        call()
     last.record()
     torch.cuda.synchronize(device)
-    return float(first.elapsed_time(last)) / 1e3
+    return float(first.elapsed_time(last)) / 1e3 / inner
 
 
 def repeated(
@@ -81,6 +89,7 @@ def repeated(
     least: int = 3,
     most: int = 30,
     within: float = 6.0,
+    inner: int = 1,
 ) -> dict[str, Figures]:
     """Median seconds of each call, the calls taking turns: `least` times or more, until `within` seconds are over."""
     for _ in range(warm_up):
@@ -92,8 +101,11 @@ def repeated(
         if turn >= least and time.perf_counter() > end:
             break
         for name, call in calls.items():
-            taken[name].append(seconds(call, device))
-    return {name: {"seconds": median(t), "spread": [min(t), max(t)], "repeats": len(t)} for name, t in taken.items()}
+            taken[name].append(seconds(call, device, inner))
+    return {
+        name: {"seconds": median(t), "spread": [min(t), max(t)], "repeats": len(t), "in_a_row": inner}
+        for name, t in taken.items()
+    }
 
 
 # ---- processes -----------------------------------------------------------------------------------------

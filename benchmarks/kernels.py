@@ -21,6 +21,7 @@ from edgemask.nn.tensors import Edges
 HEADS, WIDTH = RECIPE.heads, RECIPE.hidden
 LARGE = (300_000, 3_000_000)  # nodes and edges of a graph whose rows no cache holds
 FLOAT, INDEX = 4, 8  # bytes
+INNER = 10  # calls in a row on a GPU: one alone takes longer to launch than to run
 
 
 def part(setup: Setup) -> Figures:
@@ -33,7 +34,7 @@ def copy(setup: Setup) -> Figures:
     """Bytes read and written per second by a copy of 1 GiB (CPU: 256 MiB)."""
     size = 2**30 if setup.where.type == "cuda" else 2**28
     a, b = (torch.ones(size // FLOAT, device=setup.where) for _ in range(2))
-    taken = repeated({"copy": lambda: b.copy_(a)}, setup.where, within=2.0)["copy"]
+    taken = repeated({"copy": lambda: b.copy_(a)}, setup.where, within=2.0, inner=INNER)["copy"]
     return taken | {"bandwidth": 2 * size / taken["seconds"]}
 
 
@@ -93,8 +94,8 @@ def passes(
         who: (lambda out=out: torch.autograd.grad(out, inputs, up, retain_graph=True)) for who, out in outputs.items()
     }
     return {
-        "forward": repeated(forward, device, warm_up=3, within=within),
-        "backward": repeated(backward, device, warm_up=3, within=within),
+        "forward": repeated(forward, device, warm_up=3, within=within, inner=INNER),
+        "backward": repeated(backward, device, warm_up=3, within=within, inner=INNER),
     }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.common import RESULTS, read_record
 from benchmarks.plot import growth_plot
 from benchmarks.required import checks
-from benchmarks.show import Record, machine_name, over_inputs, peak_mib, size, table, time
+from benchmarks.show import Record, machine_name, on_cpu, over_inputs, peak_mib, size, table, time
 
 TEMPLATE = Path(__file__).with_name("page.md")
 PLOT = RESULTS.parent.parent / "docs" / "growth.svg"
@@ -29,6 +29,7 @@ def steps(record: Record) -> str:
         ratio = f"{p['seconds'] / ours:.2f} ×"
         rows.append([f"of which {name} products", time(p["seconds"]), ratio, "", "", "", p["repeats"]])
     shape = "{nodes:,} nodes, {edges:,} edges, {features:,} features.".format(**figures["inputs"])
+    shape += launches("products", figures["products"]["sparse"], record)
     return f"{shape}\n\n{table(['', 'time', 'of ours', 'peak', 'over inputs', 'steps', 'repeats'], rows)}"
 
 
@@ -49,6 +50,7 @@ def kernels(record: Record) -> str:
     figures = record["figures"]
     copy = figures["copy"]["bandwidth"]
     parts = [f"A copy moves {copy / 1e9:,.0f} GB/s, bytes read and bytes written."]
+    parts[0] += launches("operators", figures["copy"], record)
     for name in sorted(figures.keys() - {"copy"}):
         rows = []
         for operator, v in figures[name]["operators"].items():
@@ -59,6 +61,15 @@ def kernels(record: Record) -> str:
         parts.append(f"{name}: {figures[name]['nodes']:,} nodes, {figures[name]['edges']:,} edges.")
         parts.append(table(["", "edgemask", "plain torch", "ratio", "bandwidth", "of a copy"], rows))
     return "\n\n".join(parts)
+
+
+def launches(what: str, figure: Record, record: Record) -> str:
+    """On a GPU, whether the time of a launch is part of what was measured."""
+    if on_cpu(record):
+        return ""
+    if (count := figure.get("in_a_row", 1)) > 1:
+        return f" Of {what}, {count} in a row were launched ahead: times are the device's alone."
+    return f" Of {what}, each was launched on its own: times below a millisecond are mostly those of the launch."
 
 
 def run(record: Record) -> str:

@@ -151,4 +151,4 @@ def products(setup: Setup, step: Step) -> Figures:
         if step == "descent":
             h.T @ up
 
-    return repeated({"sparse": sparse, "dense": dense}, device, within=5.0)
+    return repeated({"sparse": sparse, "dense": dense}, device, within=5.0, inner=10)

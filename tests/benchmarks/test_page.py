@@ -84,6 +84,15 @@ def test_requirements_of_a_step_on_a_gpu():
     assert [c.reached for c in bad] == [False, False]
 
 
+def test_a_table_says_whether_launches_are_part_of_its_times():
+    assert "launch" not in section(steps("descent", "cpu", 0.4, 6.0, 0.2, 700)).splitlines()[2]
+    alone = steps("descent", "cuda", 1e-3, 15e-3, 1e-4, 500)
+    assert "each was launched on its own" in section(alone)
+    ahead = copy.deepcopy(alone)
+    ahead["figures"]["products"]["sparse"]["in_a_row"] = 10
+    assert "10 in a row were launched ahead" in section(ahead)
+
+
 def test_requirements_of_growth():
     steady, steep = growth([1.0, 10.0, 100.0]), growth([1.0, 100.0, 10_000.0])
     assert [c.measured for c in checks(steady)] == ["1.00", "1.00"]
