@@ -54,13 +54,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = options.data_root and str(Path(options.data_root).resolve())
         setup = Setup(options.device, options.threads, folder, root)
-        points: list[Figures] = []  # of growth, whose last one may serve as `scale`
+        grown: Figures = {"points": []}  # of growth, whose last point may serve as `scale`
         for part in options.part:
-            if part == "scale" and points and points[-1]["nodes"] == scale.SIZES[-1]:
-                figures: Figures = {"points": points[-1:], "exponents": {}}
+            if part == "scale" and [p for p in grown["points"] if p["nodes"] == scale.SIZES[-1]]:
+                figures = grown | {"points": grown["points"][-1:], "exponents": {}}
             else:
                 figures = measure(part, setup, options.up_to)
-            points = figures["points"] if part == "growth" else points
+            grown = figures if part == "growth" else grown
             path = write_record(setup, part, figures, options.results)
             record = read_record(path)
             print(f"## {part}\n\n{page.section(record)}\n", flush=True)

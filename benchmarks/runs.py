@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.common import Figures, Setup, isolated, peaks
-from edgemask.bench.run import Run, execute, load_domains
+from edgemask.bench.run import Run, execute
+from edgemask.bench.store import load_domains
 from edgemask.data import Store, benchmark
 from edgemask.enrich import Cache
 from edgemask.methods.registry import entry

@@ -11,8 +11,11 @@ from typing import Any
 
 
 @contextmanager
-def replacing(path: Path, *, text: bool = False) -> Iterator[Any]:
-    """A file that takes the place of `path` once all is written and on disk, and not before; its folder is made."""
+def replacing(path: Path, *, text: bool = False, once: bool = False) -> Iterator[Any]:
+    """A file that takes the place of `path` once all is written and on disk, and not before; its folder is made.
+
+    With `once`, a `path` that is there by then, whoever made it, is left as it is: a `FileExistsError`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
     mode, encoding, newline = ("x", "utf-8", "") if text else ("xb", None, None)
@@ -21,6 +24,9 @@ def replacing(path: Path, *, text: bool = False) -> Iterator[Any]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
+        if once:
+            os.link(part, path)
+        else:
+            os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)

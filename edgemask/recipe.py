@@ -183,7 +183,7 @@ class Recipe:
         return {k: v for k, v in self.to_json().items() if v != _DEFAULTS[k]}
 
     def to_json(self) -> dict[str, Any]:
-        values = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
         return values | {"hyper": dict(self.hyper)}
 
     @classmethod

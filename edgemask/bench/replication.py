@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edgemask.bench.run import Record, read_record
+from edgemask.bench.store import Record, ResultStore
 from edgemask.methods.registry import entry
 from edgemask.recipe import Recipe
 
@@ -53,14 +53,13 @@ class Row:
         return " ".join(words)
 
     def records(self, benchmark: str, everything: Iterable[Record]) -> list[Record]:
-        wanted = self.settled
-        return [
-            r
-            for r in everything
-            if (r["benchmark"], r["method"]) == (benchmark, self.method)
-            and r["seed"] < self.seeds
-            and Recipe.from_json(r["recipe"]) == wanted
-        ]
+        """Its records, all of one version of the code: of the newest of those that have the most."""
+        wanted, versions = self.settled, dict[str, list[Record]]()
+        for r in everything:
+            ours = (r["benchmark"], r["method"]) == (benchmark, self.method) and r["seed"] < self.seeds
+            if ours and Recipe.from_json(r["recipe"]) == wanted:
+                versions.setdefault(r["code"], []).append(r)
+        return max(sorted(versions.items(), reverse=True), key=lambda v: len(v[1]), default=("", []))[1]
 
 
 CITATION = (
@@ -145,7 +144,9 @@ def citation_row(row: Row, everything: list[Record]) -> str:
         means += [np.mean(micro), np.mean(macro)]
         shown.append(f"{spread(micro)} / {spread(macro)}")
     rules = ", ".join(sorted({r["select"]["rule"] for r in records}))
-    return f"| {row.label} | {' | '.join(shown)} | {np.mean(means):.1f} | {row.reported} | {rules}, {row.seeds} |"
+    version = next(iter({r["code"] for r in records}))
+    last = f"{rules}, {row.seeds}, {version}"
+    return f"| {row.label} | {' | '.join(shown)} | {np.mean(means):.1f} | {row.reported} | {last} |"
 
 
 def twitch_row(row: Row, everything: list[Record]) -> str:
@@ -156,7 +157,8 @@ def twitch_row(row: Row, everything: list[Record]) -> str:
     average, lowest = [float(np.mean(s)) for s in scores], [min(s) for s in scores]
     alphas = ", ".join(f"{a:g}" for a in sorted({r["select"]["alpha"] for r in records}))
     rules = ", ".join(sorted({r["select"]["rule"] for r in records}))
-    return f"| {row.label} | {spread(lowest)} | {spread(average)} | {alphas} | {rules}, {row.seeds} |"
+    version = next(iter({r["code"] for r in records}))
+    return f"| {row.label} | {spread(lowest)} | {spread(average)} | {alphas} | {rules}, {row.seeds}, {version} |"
 
 
 def collapse(everything: list[Record]) -> str:
@@ -178,7 +180,7 @@ def collapse(everything: list[Record]) -> str:
 
 
 def page(results: Path) -> str:
-    everything = [read_record(p) for name in ("citation", "twitch") for p in sorted((results / name).rglob("*.json"))]
+    everything = [r for r in ResultStore(results) if r.get("method") and not r.get("also")]
     device = sorted({r["machine"]["device"] for r in everything if r["benchmark"] in ("citation", "twitch")})
     paper = "\n".join(f"| {k} | {v} |  | not stated |" for k, v in PAPER.items())
     citation = "\n".join(citation_row(row, everything) for row in CITATION)
@@ -197,13 +199,13 @@ def page(results: Path) -> str:
 
 TEMPLATE = """# Replication
 
-Made from the raw records under `results/` by `python -m edgemask.bench.replication > docs/replication.md`. Machine: {device}. Every number is in percent, mean ± standard deviation over seeds. The target's labels are not reachable during training and selection; the last column names the selection rule and the number of seeds.
+Made from the raw records under `results/` by `python -m edgemask.bench.replication > docs/replication.md`. Machine: {device}. Every number is in percent, mean ± standard deviation over seeds. The target's labels are not reachable during training and selection; the last column names the selection rule, the number of seeds and the version of the code.
 
 ## Citation networks, leave one out
 
 Micro-F1 / macro-F1 on the unseen domain, and the average of the six figures. "Prototype" is the average of an earlier measurement of the same variant (2 seeds, last epoch); of the two rows marked ≈ it had measured two transfers only.
 
-| variant | AC→D | AD→C | CD→A | average | prototype | rule, seeds |
+| variant | AC→D | AD→C | CD→A | average | prototype | rule, seeds, version |
 | --- | --- | --- | --- | --- | --- | --- |
 {citation}
 {paper}
@@ -226,7 +228,7 @@ Mean mask over the original edges, averaged over transfers, sources and seeds:
 
 ROC-AUC, minimum and average over the five targets. The paper reports 52.5 / 59.3 for EdgeMask-DG\\* and 52.5 / 56.7 for its best baseline.
 
-| variant | minimum | average | chosen α | rule, seeds |
+| variant | minimum | average | chosen α | rule, seeds, version |
 | --- | --- | --- | --- | --- |
 {twitch}
 

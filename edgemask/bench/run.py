@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import platform
 import resource
@@ -11,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +17,8 @@ import torch
 
 from edgemask import inference
 from edgemask._version import __version__
-from edgemask.atomic import replacing
-from edgemask.data import Benchmark, DataError, Store
+from edgemask.bench import extras
+from edgemask.data import DataError
 from edgemask.enrich import Cache
 from edgemask.graph import Array, Graph
 from edgemask.methods.registry import entry
@@ -30,11 +27,12 @@ from edgemask.recipe import Recipe
 from edgemask.training import ALL, DivergenceError, Fit, Trainer, Watched
 
 Record = dict[str, Any]
+ORACLE = "oracle (looks at the target)"
 
 
 @dataclass(frozen=True)
 class Run:
-    """All that decides a run's result. `key` is a hash of it and of the data's content."""
+    """All that decides a training run's result, and what else to look at once it is trained (`bench.extras`)."""
 
     benchmark: str
     options: Mapping[str, Any]
@@ -42,49 +40,35 @@ class Run:
     method: str
     recipe: Recipe
     seed: int
-    oracle: bool = False  # also record the best epoch and strength on the target, for comparison only
+    also: tuple[str, ...] = ()  # of "oracle", "theory", "explorer"
 
-    def describe(self, domains: Mapping[str, Graph]) -> dict[str, Any]:
-        looked = {"oracle_asked": True} if self.oracle else {}
-        return looked | {
+    def __post_init__(self) -> None:
+        for name in self.also:
+            if name not in extras.NAMES:
+                raise ValueError(f"also: no extra {name!r} (extras: {', '.join(extras.NAMES)})")
+
+    @property
+    def folder(self) -> str:
+        return self.method
+
+    @property
+    def label(self) -> str:
+        return f"{self.benchmark} {self.protocol.name} {self.method} seed {self.seed}"
+
+    def describe(self) -> dict[str, Any]:
+        """What decides the result, but for the data."""
+        return {
             "benchmark": self.benchmark,
             "options": dict(self.options),
             "protocol": asdict(self.protocol),
             "method": self.method,
             "recipe": self.recipe.to_json(),
             "seed": self.seed,
-            "data": {name: domains[name].hash for name in self.protocol.domains if name in domains},
             "code": __version__,
-        }
+        } | ({"also": list(self.also)} if self.also else {})
 
-    def key(self, domains: Mapping[str, Graph]) -> str:
-        """Of the recipe only what differs from the defaults counts, so that a new setting orphans no record."""
-        text = json.dumps(self.describe(domains) | {"recipe": self.recipe.changes()}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def path(self, results: Path, domains: Mapping[str, Graph]) -> Path:
-        transfer = self.protocol.name.replace("→", "-to-").replace(",", "-").replace("+", "-")
-        name = f"{transfer}-seed{self.seed}-{self.key(domains)}.json"
-        return results / self.benchmark / self.method / name
-
-
-def missing_files(benchmark: Benchmark, protocol: Protocol, store: Store) -> list[str]:
-    """The files not in the store without which a protocol cannot be run at all: those of its sources and
-    validation domains, and of its targets when none of them is there."""
-    here = set(benchmark.available(store))
-    needed = [*protocol.sources, *protocol.validation]
-    needed += [] if here & set(protocol.targets) else protocol.targets
-    files = dict.fromkeys(f for d in needed if d not in here for f in benchmark.files(d))
-    return [f.path for f in files if not store.has(f)]
-
-
-def load_domains(
-    benchmark: Benchmark, protocol: Protocol, store: Store, options: Mapping[str, Any]
-) -> dict[str, Graph]:
-    """The domains of a protocol; targets whose files are not in the store are left out (sources may not be)."""
-    there = set(benchmark.available(store))
-    wanted = [n for n in protocol.domains if n in there or n not in protocol.targets]
-    return benchmark.load(wanted, store=store, **options)
+    def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record:
+        return attempt(self, domains, device=device, cache=cache)
 
 
 def execute(
@@ -105,12 +89,15 @@ def execute(
         torch.cuda.reset_peak_memory_stats(device)
     glimpses: list[tuple[int, float, dict[str, Array]]] = []
     watched: list[Watched] = []
+    last: dict[str, torch.Tensor] = {}
 
     def look(trainer: Trainer, stage: str) -> None:
         """Keep what would be predicted of the targets now; nothing is scored before training has ended."""
         if on_epoch:
             on_epoch(trainer, stage)
-        if run.oracle and stage == ALL and (trainer.epoch % run.recipe.eval_every == 0 or trainer.done):
+        if stage == ALL and trainer.done:
+            last.update(trainer.weights())
+        if "oracle" in run.also and stage == ALL and (trainer.epoch % run.recipe.eval_every == 0 or trainer.done):
             if not watched:
                 watched.extend(Watched.of(g, trainer.method, cache) for g in training.targets)
             seen = {w.graph.name: trainer.probabilities(w) for w in watched}
@@ -132,22 +119,32 @@ def execute(
     trainer, choice = fit.run()
     seconds = time.perf_counter() - start
     start = time.perf_counter()
-    predictions = {
-        g.name: inference.probabilities(trainer.method, g, choice.alpha, seed=run.seed, cache=cache)
-        for g in training.targets
-    }
+    method, alpha = trainer.method, choice.alpha
+
+    def predicted() -> dict[str, Array]:
+        graphs = training.targets
+        return {g.name: inference.probabilities(method, g, alpha, seed=run.seed, cache=cache) for g in graphs}
+
+    predictions = predicted()
     predict_seconds = time.perf_counter() - start
+    rules = {choice.rule: {"epoch": choice.epoch, "alpha": alpha, "metrics": marks(exam, predictions)}}
+    more = extras.after(run, fit, trainer, choice, domains, cache)
+    if choice.rule != "last":  # the same strength at the final epoch
+        method.networks.load_state_dict(last)
+        rules["last"] = {"epoch": trainer.epoch, "alpha": alpha, "metrics": marks(exam, predicted())}
+    if glimpses:
+        rules[ORACLE] = best_glimpse(glimpses, exam, protocol.metrics[0], alpha)
     return {
-        "key": run.key(domains),
-        **run.describe(domains),
+        **described(run, domains),
         "select": {
             "rule": choice.rule,
-            "alpha": choice.alpha,
+            "alpha": alpha,
             "epoch": choice.epoch,
             "scores": {f"{a:g}": v for a, v in choice.scores.items()},
         },
-        "metrics": {name: exam.score(name, p) for name, p in predictions.items()},
-        **({"oracle": best_glimpse(glimpses, exam, protocol.metrics[0])} if run.oracle else {}),
+        "metrics": rules[choice.rule]["metrics"],
+        "rules": rules,
+        **more,
         "missing": [n for n in run.protocol.targets if n not in domains],
         "curves": curves(trainer.history),
         "seconds": {"train": seconds, "predict": predict_seconds},
@@ -164,8 +161,7 @@ def attempt(run: Run, domains: Mapping[str, Graph], *, device: torch.device, **o
     except (DivergenceError, torch.cuda.OutOfMemoryError) as error:
         failed = {"kind": type(error).__name__, "message": str(error)}
     return {
-        "key": run.key(domains),
-        **run.describe(domains),
+        **described(run, domains),
         "select": {"rule": run.recipe.select},
         "metrics": {},
         "failed": failed,
@@ -177,11 +173,29 @@ def attempt(run: Run, domains: Mapping[str, Graph], *, device: torch.device, **o
     }
 
 
-def best_glimpse(glimpses: list[tuple[int, float, dict[str, Array]]], exam: Exam, metric: str) -> dict[str, Any]:
-    """The epoch and strength that are best on the targets themselves: what no honest rule can promise."""
-    scored = [(e, a, {name: exam.score(name, p) for name, p in seen.items()}) for e, a, seen in glimpses]
-    epoch, alpha, metrics = max(scored, key=lambda g: float(np.mean([m[metric] for m in g[2].values()])))
-    return {"epoch": epoch, "alpha": alpha, "metrics": metrics}
+def described(run: Run, domains: Mapping[str, Graph]) -> Record:
+    return run.describe() | {"data": {name: domains[name].hash for name in run.protocol.domains if name in domains}}
+
+
+def marks(exam: Exam, predictions: Mapping[str, Array]) -> dict[str, dict[str, float]]:
+    return {name: exam.score(name, p) for name, p in predictions.items()}
+
+
+def best_glimpse(
+    glimpses: list[tuple[int, float, dict[str, Array]]], exam: Exam, metric: str, chosen: float
+) -> dict[str, Any]:
+    """The epoch and strength that are best on the targets themselves, what no honest rule can promise; and the mean
+    over the targets by epoch at the strength that was chosen."""
+    scored = [(epoch, alpha, marks(exam, seen)) for epoch, alpha, seen in glimpses]
+
+    def mean(metrics: dict[str, dict[str, float]], name: str) -> float:
+        return float(np.mean([m[name] for m in metrics.values()]))
+
+    epoch, alpha, metrics = max(scored, key=lambda g: mean(g[2], metric))
+    along = [(e, m) for e, a, m in scored if a == chosen]
+    names = next(iter(metrics.values()))
+    curve = {"epoch": [e for e, _ in along]} | {n: [float(f"{mean(m, n):.5g}") for _, m in along] for n in names}
+    return {"epoch": epoch, "alpha": alpha, "metrics": metrics, "curve": curve}
 
 
 def curves(history: list[dict[str, float]]) -> dict[str, list[float | None]]:
@@ -208,25 +222,3 @@ def machine(device: torch.device) -> dict[str, str]:
         "scipy": scipy.__version__,
         "edgemask": __version__,
     }
-
-
-def write_record(record: Record, path: Path) -> None:
-    """Write a record once, atomically; a record that is there is never written again."""
-    if path.exists():
-        raise FileExistsError(f"{path} exists: records are never rewritten")
-    with replacing(path, text=True) as sink:
-        json.dump(record, sink, ensure_ascii=False)
-        sink.write("\n")
-
-
-def read_record(path: Path) -> Record:
-    """A record from disk; one that is damaged or in the wrong place is a `ValueError` naming it."""
-    try:
-        record: Record = json.loads(path.read_text(encoding="utf-8"))
-        key = record["key"]
-        record["metrics"], record["select"]["rule"]
-    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a result record: {error!r}") from error
-    if not path.stem.endswith(f"-{key}"):
-        raise ValueError(f"{path} holds the record of another run ({key})")
-    return record

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich.table import Table
 
-from edgemask.bench.run import Record
+from edgemask.bench.run import ORACLE, Record
 
 ABSENT = "data not available"
 
@@ -69,9 +69,9 @@ def with_oracle(groups: dict[str, list[Record]]) -> dict[str, list[Record]]:
     rows: dict[str, list[Record]] = {}
     for name, records in groups.items():
         rows[name] = records
-        if looked := [r for r in records if "oracle" in r]:
-            rule = {"select": {"rule": "oracle (looks at the target)"}}
-            rows[f"{name}, oracle"] = [r | rule | {"metrics": r["oracle"]["metrics"]} for r in looked]
+        if looked := [r for r in records if ORACLE in r.get("rules", {})]:
+            rule = {"select": {"rule": ORACLE}}
+            rows[f"{name}, oracle"] = [r | rule | {"metrics": r["rules"][ORACLE]["metrics"]} for r in looked]
     return rows
 
 

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from edgemask._version import __version__
-from edgemask.cli import bench, data, graphs, plan, tune
+from edgemask.cli import bench, data, graphs, plan, reproduce, tune
 from edgemask.cli.common import err, out
 from edgemask.data.store import DataError
 
@@ -24,6 +24,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(bench.app)
 app.add_typer(graphs.app)
 app.add_typer(plan.app)
+app.add_typer(reproduce.app)
 app.add_typer(tune.app)
 
 

@@ -84,7 +84,8 @@ def bench(
 
     A run whose record is already there is not run again.
     """
-    from edgemask.bench.run import Run, attempt, load_domains, missing_files, read_record, write_record
+    from edgemask.bench.run import Run, attempt
+    from edgemask.bench.store import ResultStore, load_domains, missing_files
     from edgemask.bench.tables import footer, table, with_oracle
     from edgemask.data import DataError, Store
     from edgemask.data import benchmark as find
@@ -99,6 +100,9 @@ def bench(
     labels = {n: n + (f" ({recipe})" if recipe else "") + "".join(f" {s}" for s in settings) for n in method}
     groups: dict[str, list[dict[str, Any]]] = {label: [] for label in labels.values()}
     absent: dict[str, list[str]] = {}
+    held = ResultStore(results)
+    for why in held.rejected.values():
+        err.print(escape(f"not trusted: {why}"), highlight=False, soft_wrap=True)
     for file in dict.fromkeys(f for p in protocols for d in p.domains for f in source.files(d)):
         if not store.offline and not store.has(file):
             try:
@@ -112,14 +116,13 @@ def bench(
         domains = load_domains(source, p, store, options)
         for name, label in labels.items():
             for seed in range(seeds or p.repeats):
-                run = Run(benchmark, {**source.options, **options}, p, name, settled[name], seed, oracle)
-                path = run.path(results, domains)
-                if path.exists():
-                    record = read_record(path)
-                else:
+                also = ("oracle",) if oracle else ()
+                run = Run(benchmark, {**source.options, **options}, p, name, settled[name], seed, also)
+                record = held.find(run, domains)
+                if record is None:
                     with progress(f"{name} {p.name} seed {seed}") as on_epoch:
                         record = attempt(run, domains, device=where, cache=default_cache(), on_epoch=on_epoch)
-                    write_record(record, path)
+                    held.add(run, record)
                 groups[label].append(record)
     wide().print(table(f"{benchmark}: {source.card.title}", with_oracle(groups), list(absent)))
     records = [r for group in groups.values() for r in group]

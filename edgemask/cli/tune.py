@@ -33,7 +33,7 @@ def tune(
     With several sources a trial is scored by leaving one source out in turn, with one by a withheld fifth of its
     labels. A trial that is already there is not run again.
     """
-    from edgemask.bench.run import load_domains, missing_files
+    from edgemask.bench.store import load_domains, missing_files
     from edgemask.data import DataError, Store
     from edgemask.data import benchmark as find
     from edgemask.enrich import default_cache

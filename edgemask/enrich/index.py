@@ -47,27 +47,28 @@ def approximate_knn(x: Any, k: int, *, seed: int) -> Array:
     nodes, width = unit.shape
     if not 1 <= k < nodes:
         raise ValueError(f"k must be in 1 … {nodes - 1} (nodes with features - 1), got {k}")
-    none = np.empty(0, dtype=np.int32)
-    indptr, indices, exact = (unit.indptr, unit.indices, unit.data) if is_sparse(unit) else (none, none, unit)
-    rough = exact.astype(np.float32)
-    points = project(unit, seed) if is_sparse(unit) or width > WIDTH else rough
+    points = project(unit, seed) if is_sparse(unit) or width > WIDTH else unit.astype(np.float32)
     points = np.pad(points, ((0, 0), (0, 1))) if points.shape[1] % 2 else points  # codes are of two columns each
     keep = min(2 * k, nodes - 1)  # longer lists than asked for lead further
     lists, similarity, fresh = empty_lists(nodes, keep)
     with faiss_threads(faiss), shared_threads():
         index, order = inverted_file(faiss, points, seed)
-        # The nodes of one cell in a row: what one of them has read is still at hand for the next.
+        # From here on by place in that order: what is near in features is then near in memory.
+        rows, place = rows_of(unit[order], np.float32), np.empty(nodes, dtype=np.int64)
+        place[order] = np.arange(nodes)
         for start in range(0, nodes, CHUNK):
             some = order[start : start + CHUNK]
-            candidates = index.search(points[some], CANDIDATES * k)[1]
-            _rank(indptr, indices, rough, width, some, candidates, lists, similarity, fresh)
+            found = index.search(points[some], CANDIDATES * k)[1]
+            _rank(*rows, width, place[some], np.where(found >= 0, place[found], -1), lists, similarity, fresh)
         del index, points
         for _ in range(PASSES):
             before, news, back = lists.copy(), fresh.copy(), _back(lists, fresh)
             fresh[:] = False
-            _descend(indptr, indices, rough, width, order, before, news, back, lists, similarity, fresh)
+            _descend(*rows, width, before, news, back, lists, similarity, fresh)
         found, similarity, fresh = empty_lists(nodes, k)
-        _rank(indptr, indices, exact, width, order, lists[order], found, similarity, fresh)
+        _rank(
+            *rows_of(unit, np.float64), width, order, np.where(lists >= 0, order[lists], -1), found, similarity, fresh
+        )
     return on_all(usable, found.astype(np.int64))
 
 
@@ -146,6 +147,13 @@ def faiss_threads(faiss: Any) -> Iterator[None]:
 # ---- lists, ranked and refined -------------------------------------------------------------------------
 #
 # Rows are (indptr, indices, data) of a CSR matrix, or (nothing, nothing, data) where data is dense.
+
+
+def rows_of(unit: Any, kind: type) -> tuple[Array, Array, Array]:
+    if is_sparse(unit):
+        return unit.indptr, unit.indices, unit.data.astype(kind, copy=False)
+    none = np.empty(0, dtype=np.int32)
+    return none, none, unit.astype(kind, copy=False)
 
 
 def empty_lists(nodes: int, k: int) -> tuple[Array, Array, Array]:
@@ -248,7 +256,7 @@ def _is_new(table: Array, used: Array, count: int, j: int) -> bool:
 
 @numba.njit(parallel=True, cache=True, nogil=True)
 def _descend(
-    indptr: Array, indices: Array, data: Array, width: int, order: Array, before: Array, news: Array, back: Array,
+    indptr: Array, indices: Array, data: Array, width: int, before: Array, news: Array, back: Array,
     lists: Array, similarity: Array, fresh: Array,
 ) -> None:  # fmt: skip
     """Try, for every node, the neighbours (`before`) of those it lists and of those that list it (`back`).
@@ -262,8 +270,7 @@ def _descend(
     for task in numba.prange((nodes + ROWS - 1) // ROWS):
         row = np.zeros(width, dtype=data.dtype)
         table, used = np.full(slots, -1, dtype=np.int64), np.empty(slots, dtype=np.int64)
-        for r in range(task * ROWS, min(nodes, (task + 1) * ROWS)):
-            i = order[r]
+        for i in range(task * ROWS, min(nodes, (task + 1) * ROWS)):
             _load(indptr, indices, data, i, row)
             _is_new(table, used, 0, i)
             count = 1

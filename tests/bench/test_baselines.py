@@ -45,7 +45,7 @@ def test_a_system_stands_beside_the_papers_figure_and_their_difference():
 
 
 def test_a_difference_over_three_points_is_explained_or_marked():
-    assert beside(70.0, "mmd", "citation", 66.9) == "66.9 (+3.1, unexplained)"
+    assert beside(70.0, "is-gib", "citation", 66.9) == "66.9 (+3.1, unexplained)"
     assert beside(60.0, "mmd", "cora", 68.2) == "68.2 (-8.2, note 1)"
     assert beside(70.0, "mmd", "citation", 67.0) == "67.0 (+3.0)"
     assert beside(70.0, "irm", "citation", None) == "–"
@@ -62,7 +62,7 @@ def test_a_failed_or_missing_run_is_said_not_left_blank():
 def test_several_targets_have_a_minimum_and_an_average():
     runs = [record("eerm", "twitch", "p", {"a": 0.5, "b": 0.7}, ("roc_auc",), seed=s) for s in range(2)]
     row = other_row("eerm", "twitch", "p", runs)
-    assert row.startswith("| eerm | 50.0 ± 0.0 | 51.6 (-1.6) | **60.0 ± 0.0** | 54.1 (+5.9, unexplained) |")
+    assert row.startswith("| eerm | 50.0 ± 0.0 | 51.6 (-1.6) | **60.0 ± 0.0** | 54.1 (+5.9, note 3) |")
 
 
 def test_a_validation_domain_chooses_for_everyone():
@@ -74,10 +74,7 @@ def test_a_validation_domain_chooses_for_everyone():
 @pytest.mark.parametrize("name", paper.NAMES)
 def test_the_papers_systems_have_their_figures(name):
     assert name in METHODS
-    theirs = paper.NAMES[name]
-    assert theirs in paper.CITATION or theirs in paper.OTHERS
-    assert all(len(v) == 7 for v in paper.CITATION.values())
-    assert all(len(v) == 8 for v in paper.OTHERS.values())
+    assert any(paper.NAMES[name] in paper.TABLES[t] for t in ("results_citations", "results_cora_photo_fb_twitch"))
 
 
 def test_explanations_are_of_systems_and_benchmarks_there_are():

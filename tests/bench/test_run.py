@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from edgemask.bench.run import Run, attempt, curves, execute, load_domains, missing_files, read_record, write_record
+from edgemask.bench.extras import unpack
+from edgemask.bench.run import ORACLE, Run, attempt, curves, execute
+from edgemask.bench.store import ResultStore, load_domains, missing_files
 from edgemask.data import BENCHMARKS, Benchmark, DataError, File, Store, benchmark
 from edgemask.data.synthetic import demo_family
 from edgemask.graph import Graph
@@ -45,7 +44,6 @@ def shuffled(graph: Graph) -> Graph:
 
 
 def test_a_record_says_how_the_run_came_about(record):
-    assert record["key"] == RUN.key(DOMAINS)
     assert (record["benchmark"], record["options"], record["method"], record["seed"]) == (
         "toy", {"nodes": 80}, "edgemask-dg-star", 0,
     )  # fmt: skip
@@ -84,85 +82,6 @@ def test_curves_have_a_value_per_epoch_with_gaps_where_nothing_was_recorded():
         "loss": [0.12346, 2.0],
         "select": [None, 1.0],
     }
-
-
-def test_a_record_survives_its_file(record, tmp_path: Path):
-    path = RUN.path(tmp_path, DOMAINS)
-    write_record(record, path)
-    assert path.parent == tmp_path / "toy" / "edgemask-dg-star"
-    assert read_record(path) == json.loads(json.dumps(record))
-
-
-# ---- the key ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seed": 1},
-        {"recipe": TINY.with_(lr=0.5)},
-        {"method": "edgemask-dg"},
-        {"options": {"nodes": 81}},
-        {"protocol": replace(PROTOCOL, validation=())},
-        {"benchmark": "other"},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_all_that_decides_a_run_changes_its_key(change):
-    assert replace(RUN, **change).key(DOMAINS) != RUN.key(DOMAINS)
-
-
-def test_the_data_change_the_key_and_other_domains_do_not():
-    assert RUN.key(DOMAINS | {"alpha": shuffled(DOMAINS["alpha"])}) != RUN.key(DOMAINS)
-    assert RUN.key({k: v for k, v in DOMAINS.items() if k != "delta"}) != RUN.key(DOMAINS)
-    assert RUN.key(DOMAINS | {"epsilon": DOMAINS["alpha"]}) == RUN.key(DOMAINS)
-
-
-# ---- files -----------------------------------------------------------------------------------------------
-
-
-def test_a_record_is_never_written_again(record, tmp_path: Path):
-    path = RUN.path(tmp_path, DOMAINS)
-    write_record(record, path)
-    before = path.read_bytes()
-    with pytest.raises(FileExistsError, match=re.escape(str(path))):
-        write_record(record | {"seed": 5}, path)
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_write_that_dies_leaves_nothing(record, tmp_path: Path, monkeypatch, call):
-    def die(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, call, die)
-    with pytest.raises(OSError, match="disk full"):
-        write_record(record, tmp_path / "folder" / "record.json")
-    assert list((tmp_path / "folder").iterdir()) == []
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"key": "k", "metrics": {}}', b"\xff\xfe"])
-def test_a_damaged_record_is_refused(tmp_path: Path, content):
-    path = tmp_path / "p-seed0-k.json"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"{re.escape(str(path))} is not a result record"):
-        read_record(path)
-
-
-def test_a_truncated_record_is_refused(record, tmp_path: Path):
-    path = RUN.path(tmp_path, DOMAINS)
-    write_record(record, path)
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(ValueError, match="is not a result record"):
-        read_record(path)
-
-
-@pytest.mark.parametrize("key", ["0123456789abcdef", "", "9"])
-def test_a_record_in_another_runs_place_is_refused(record, tmp_path: Path, key):
-    path = tmp_path / "p-seed0-fedcba9876543219.json"
-    path.write_text(json.dumps(record | {"key": key}))
-    with pytest.raises(ValueError, match="holds the record of another run"):
-        read_record(path)
 
 
 # ---- data that is not there ------------------------------------------------------------------------------
@@ -257,21 +176,65 @@ def test_a_protocol_whose_sources_are_missing_is_reported_not_run(tmp_path: Path
     assert "facebook100/Brown11.mat" in lacking  # no target is there either
 
 
+def test_a_record_holds_the_metrics_of_every_rule_it_could_have_been_read_by(record):
+    rule, last = record["rules"]["validation"], record["rules"]["last"]
+    assert rule == {k: record["select"][k] for k in ("epoch", "alpha")} | {"metrics": record["metrics"]}
+    assert (last["epoch"], last["alpha"]) == (TINY.epochs, record["select"]["alpha"])
+    plain = replace(RUN, recipe=TINY.with_(select="last", alpha=(last["alpha"],)))
+    assert execute(plain, DOMAINS, device=CPU)["metrics"] == last["metrics"]
+
+
 def test_the_oracle_is_shown_beside_the_rule_and_changes_nothing():
     plain = execute(RUN, DOMAINS, device=CPU)
-    asked = execute(replace(RUN, oracle=True), DOMAINS, device=CPU)
+    asked = execute(replace(RUN, also=("oracle",)), DOMAINS, device=CPU)
     for part in ("metrics", "select", "curves"):
         assert asked[part] == plain[part]
-    assert "oracle" not in plain
-    metric = PROTOCOL.metrics[0]
+    assert ORACLE not in plain["rules"]
+    metric, looked = PROTOCOL.metrics[0], asked["rules"][ORACLE]
 
     def headline(metrics):
         return np.mean([m[metric] for m in metrics.values()])
 
-    assert headline(asked["oracle"]["metrics"]) >= headline(asked["metrics"])
-    assert asked["oracle"]["alpha"] in RUN.recipe.alpha
-    assert RUN.key(DOMAINS) != replace(RUN, oracle=True).key(DOMAINS)
-    assert "oracle_asked" not in RUN.describe(DOMAINS)
+    assert headline(looked["metrics"]) >= headline(asked["metrics"])
+    assert looked["alpha"] in RUN.recipe.alpha
+    assert looked["curve"]["epoch"] == [1, 2, 3]
+    assert looked["curve"][metric][-1] == pytest.approx(headline(asked["rules"]["last"]["metrics"]), rel=1e-4)
+
+
+def test_a_game_records_what_its_mask_prunes_by_origin(record):
+    shares = record["mask"]["alpha"]
+    assert list(record["mask"]) == ["alpha"]
+    assert shares["original"]["edges"] == DOMAINS["alpha"].num_edges
+    assert shares["augmented"]["edges"] == shares["knn"]["edges"] + shares["spectral"]["edges"]
+    for share in shares.values():
+        assert 0 <= share["pruned"] <= 1
+    everything = [shares["original"], shares["augmented"]]
+    mean = sum(g["edges"] * g["mean"] for g in everything) / sum(g["edges"] for g in everything)
+    assert mean == pytest.approx(TINY.rho, abs=1e-4)  # the budget holds
+
+
+def test_the_theory_and_a_view_of_the_mask_come_on_demand():
+    asked = execute(replace(RUN, also=("explorer", "theory")), DOMAINS, device=CPU)
+    assert asked["theory"]["graph"] == "alpha"
+    view = asked["explorer"]["gamma"]
+    assert list(asked["explorer"]) == ["gamma", "delta"]
+    assert unpack(view["true"], np.int16).tolist() == DOMAINS["gamma"].first_labels.tolist()
+    src, dst, origin = (unpack(view[k], d) for k, d in (("src", np.uint32), ("dst", np.uint32), ("origin", np.uint8)))
+    held = set(zip(src[origin == 0].tolist(), dst[origin == 0].tolist(), strict=True))
+    assert held == set(map(tuple, DOMAINS["gamma"].edges.T.tolist()))
+    assert len(unpack(view["mask"], np.uint8)) == len(src)
+    predicted = unpack(view["after"], np.int16)
+    right = np.mean(predicted == DOMAINS["gamma"].first_labels)
+    assert right == pytest.approx(asked["metrics"]["gamma"]["micro_f1"])
+    assert not np.array_equal(unpack(view["before"], np.int16), predicted)
+
+
+def test_an_extra_that_does_not_exist_or_cannot_be_is_an_error():
+    with pytest.raises(ValueError, match=r"no extra 'horoscope' \(extras: oracle, theory, explorer\)"):
+        replace(RUN, also=("horoscope",))
+    plain = replace(RUN, recipe=TINY.with_(mask=False), also=("theory",))
+    with pytest.raises(ValueError, match="theory: edgemask-dg-star has no MaskNet under this recipe"):
+        execute(plain, DOMAINS, device=CPU)
 
 
 def test_a_run_that_diverges_leaves_a_record_that_says_so(tmp_path: Path, monkeypatch):
@@ -288,8 +251,8 @@ def test_a_run_that_diverges_leaves_a_record_that_says_so(tmp_path: Path, monkey
         "message": "epoch 1: the loss alpha is nan; lower lr, now 0.001",
     }
     assert record["metrics"] == {}
-    write_record(record, path := run.path(tmp_path, DOMAINS))
-    assert read_record(path)["failed"]["kind"] == "DivergenceError"
+    ResultStore(tmp_path).add(run, record)
+    assert ResultStore(tmp_path).find(run)["failed"]["kind"] == "DivergenceError"
 
 
 def test_any_other_error_is_no_record(monkeypatch):

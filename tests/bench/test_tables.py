@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from edgemask.bench.run import ORACLE
 from edgemask.bench.tables import ABSENT, cells, footer, mean_std, table, with_oracle
 
 
@@ -109,7 +110,7 @@ def test_an_average_over_some_of_the_targets_says_of_how_many():
 
 
 def test_what_the_oracle_would_choose_stands_in_a_row_of_its_own():
-    looked = record({"b": 0.5}) | {"oracle": {"metrics": {"b": {"micro_f1": 0.75}}}}
+    looked = record({"b": 0.5}) | {"rules": {ORACLE: {"metrics": {"b": {"micro_f1": 0.75}}}}}
     text = shown(with_oracle({"gcn": [looked], "mlp": [record({"b": 0.4})]}))
     assert row(text, "gcn ") == ["gcn", "50.0", "50.0", "last"]
     assert row(text, "gcn, oracle") == ["gcn, oracle", "75.0", "75.0", "oracle (looks at the target)"]

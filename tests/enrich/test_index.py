@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 
 from edgemask.enrich import index, knn
-from edgemask.enrich.index import _back, _descend, _rank, approximate_knn, empty_lists, recall
+from edgemask.enrich.index import _back, _descend, _rank, approximate_knn, empty_lists, recall, rows_of
 from edgemask.enrich.knn import SCALE, unit_rows
 
 pytest.importorskip("faiss", reason="needs the extra edgemask[scale]")
@@ -147,10 +147,8 @@ def test_recall_of_a_sample_is_near_that_of_all(monkeypatch):
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 def test_descent_alone_leads_from_random_lists_to_the_nearest(form):
-    x, n, none = form(blobs(16)[:400]), 400, np.empty(0, dtype=np.int32)
-    unit, _ = unit_rows(x)
-    rough = unit.astype(np.float32)
-    rows = (unit.indptr, unit.indices, rough.data) if sp.issparse(x) else (none, none, rough)
+    x, n = form(blobs(16)[:400]), 400
+    rows = rows_of(unit_rows(x)[0], np.float32)
     start = np.stack([np.random.default_rng(i).choice(n, 10, replace=False) for i in range(n)])
     lists, similarity, fresh = empty_lists(n, 10)
     _rank(*rows, 16, np.arange(n), start, lists, similarity, fresh)
@@ -158,7 +156,7 @@ def test_descent_alone_leads_from_random_lists_to_the_nearest(form):
     for _ in range(8):
         before, news, back = lists.copy(), fresh.copy(), _back(lists, fresh)
         fresh[:] = False
-        _descend(*rows, 16, np.arange(n), before, news, back, lists, similarity, fresh)
+        _descend(*rows, 16, before, news, back, lists, similarity, fresh)
         true = np.take_along_axis(similarities(x), lists.astype(np.int64), 1)
         np.testing.assert_allclose(similarity, true, atol=20)  # of 2²⁴
         assert np.array_equal(fresh, (lists[:, :, None] != before[:, None, :]).all(2))

@@ -1,0 +1,185 @@
+"""`edgemask reproduce`, `slurm`, `report`: the paper's tables and figures, and the page that shows them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from edgemask.cli.common import DataRoot, Device, Offline, err, out, wide
+
+if TYPE_CHECKING:
+    from edgemask.bench.runner import Executor, Settings
+    from edgemask.bench.store import ResultStore
+
+app = typer.Typer()
+Results = Annotated[Path, typer.Option(help="The folder of records.")]
+TEMPORAL = ("elliptic", "arxiv")
+
+
+@app.command()
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Tables or figures by name, or `all`.", metavar="NAME")
+    ] = None,
+    results: Results = Path("results"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where tables and figures go.")] = Path("out"),
+    seeds: Annotated[int | None, typer.Option(min=1, help="Only so many seeds of each run.")] = None,
+    only_show: Annotated[bool, typer.Option("--only-show", help="Run nothing: show what the records say.")] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes [default: 1 on a CPU, more on a GPU].")] = None,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: auto, local, HOST:PORT.")
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Run only the I-th (from 0) of N equal parts.")
+    ] = None,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+    offline: Offline = False,
+) -> None:
+    """Run what a table or figure of the paper needs, and show ours beside the paper's.
+
+    Without a NAME, list them. A run whose record is there is not run again, so a stopped suite continues by the same
+    command.
+    """
+    from edgemask.bench.runner import Settings, fetch, run_all
+    from edgemask.bench.store import ResultStore
+    from edgemask.bench.suites import SUITES, all_tasks
+
+    if not names:
+        listing = Table(title="tables and figures", title_justify="left")
+        for column in ("name", "what", "runs"):
+            listing.add_column(column, justify="right" if column == "runs" else "left", overflow="fold")
+        for found in SUITES.values():
+            listing.add_row(found.name, found.title, str(len(found.tasks())))
+        wide().print(listing)
+        return
+    names = list(SUITES) if names == ["all"] else names
+    tasks = [t for t in all_tasks(names) if seeds is None or t.seed < seeds]
+    if shard is not None:
+        from edgemask.bench.slurm import shard as part
+
+        number, _, count = shard.partition("/")
+        if not (number.isdigit() and count.isdigit()):
+            raise ValueError(f"--shard must be I/N, two numbers such as 0/4, got {shard!r}")
+        tasks = part(tasks, int(number), int(count))
+    settings = Settings(data_root, offline or None, device)
+    store = ResultStore(results)
+    for why in store.rejected.values():
+        err.print(escape(f"not trusted: {why}"), highlight=False, soft_wrap=True)
+    code = 0
+    if not only_show:
+        from edgemask.bench.progress import progress, summary
+
+        for why in fetch(tasks, settings):
+            err.print(escape(why), highlight=False, soft_wrap=True)
+        if ray is not None:
+            from edgemask.bench.on_ray import OnRay
+
+            executor: Executor = OnRay(settings, ray)
+        else:
+            from edgemask.bench.local import Local
+
+            executor = Local(settings, jobs)
+        with progress(err) as show:
+            tally = run_all(tasks, store, executor, show)
+        err.print(escape(summary(tally)), highlight=False, soft_wrap=True)
+        code = tally.exit_code
+        if tally.theirs:  # another process wrote those: they are on disk, not in this store
+            store = ResultStore(results)
+    if shard is None:
+        _show(names, store, output, settings)
+    if code:
+        raise typer.Exit(code)
+
+
+def _show(names: list[str], store: ResultStore, output: Path, settings: Settings) -> None:
+    """Print the tables of some suites, and write them and their figures."""
+    from edgemask.bench.figures import FIGURES, save
+    from edgemask.bench.render import csv_text, latex, markdown, rich_table, statistics_markdown
+    from edgemask.bench.statistics import compare
+    from edgemask.bench.suites import suite
+    from edgemask.data import benchmark
+
+    absent = [name for name in TEMPORAL if not benchmark(name).available(settings.store())]
+    for name in names:
+        tables = suite(name).comparisons(store, absent)
+        for table in tables:
+            wide().print(rich_table(table))
+        versus = [v for table in tables for v in (compare(table) if table.tested else [])]
+        forms = {
+            "md": "\n\n".join([markdown(t) for t in tables] + ([statistics_markdown(versus)] if versus else [])),
+            "tex": "\n\n".join(latex(t) for t in tables),
+            "csv": "\n".join(csv_text(t) for t in tables),
+        }
+        output.mkdir(parents=True, exist_ok=True)
+        for suffix, text in forms.items():
+            if tables:
+                (output / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+        if name in FIGURES and any(t.keys or name == "complexity" for t in tables):
+            save(name, store, output / f"{name}.svg")
+        out.print(f"{output / name}.*", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def slurm(
+    names: Annotated[list[str], typer.Argument(help="Tables or figures by name, or `all`.", metavar="NAME")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The job file.")] = Path("out/edgemask.sbatch"),
+    results: Results = Path("results"),
+    seeds: Annotated[int | None, typer.Option(min=1, help="Only so many seeds of each run.")] = None,
+    elements: Annotated[int | None, typer.Option(min=1, help="Of the array [default: at most 32].")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes in each element.")] = 1,
+    cpus: Annotated[int, typer.Option(min=1, help="Cores of each element.")] = 1,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each element.")] = 0,
+    partition: Annotated[str | None, typer.Option(help="Of the cluster.")] = None,
+    minutes: Annotated[int | None, typer.Option(min=1, help="Time of an element [default: predicted here].")] = None,
+    memory_mib: Annotated[int | None, typer.Option(min=1, help="Its memory [default: predicted here].")] = None,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+    offline: Offline = False,
+) -> None:
+    """Write a job file for a Slurm array that runs what some tables and figures need."""
+    from edgemask.bench.runner import Settings
+    from edgemask.bench.slurm import job_file
+    from edgemask.bench.suites import SUITES, all_tasks
+
+    names = list(SUITES) if names == ["all"] else names
+    tasks = [t for t in all_tasks(names) if seeds is None or t.seed < seeds]
+    text = job_file(
+        names,
+        tasks,
+        Settings(data_root, offline or None, device),
+        results=results,
+        elements=elements,
+        seeds=seeds,
+        jobs=jobs,
+        cpus=cpus,
+        gpus=gpus,
+        partition=partition,
+        minutes=minutes,
+        memory_mib=memory_mib,
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text, encoding="utf-8")
+    out.print(f"submit with: sbatch {output}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def report(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("out/report.html"),
+    results: Results = Path("results"),
+) -> None:
+    """Write one HTML page of every table, figure, run and mask; it opens from disk, without a network."""
+    from edgemask.bench.report import write_report
+    from edgemask.bench.store import ResultStore
+
+    store = ResultStore(results)
+    for why in store.rejected.values():
+        err.print(escape(f"not trusted: {why}"), highlight=False, soft_wrap=True)
+    if not len(store):
+        raise ValueError(f"{results} holds no records: `edgemask reproduce NAME` makes them")
+    path = write_report(store, output, absent=TEMPORAL)
+    out.print(f"{path}: {len(store)} records, {path.stat().st_size / 2**20:.1f} MiB", highlight=False, soft_wrap=True)
