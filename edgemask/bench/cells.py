@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -28,8 +29,8 @@ class Score:
                 return None
             held = rules[0]["metrics"]
         names = self.metrics or tuple(record["protocol"]["metrics"][:1])
-        targets = [float(np.mean([100 * scores[m] for m in names])) for scores in held.values()]
-        return float(np.mean(targets) if self.how == "avg" else min(targets))
+        targets = [fmean(100 * scores[m] for m in names) for scores in held.values()]
+        return fmean(targets) if self.how == "avg" else min(targets)
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Third:
     def __call__(self, record: Record) -> float | None:
         thirds = np.array_split(np.array(record["protocol"]["targets"]), 3)
         held = [100 * record["metrics"][t][self.metric] for t in thirds[self.number] if t in record["metrics"]]
-        return float(np.mean(held)) if held else None
+        return fmean(held) if held else None
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Measured:
     name: str
 
     def __call__(self, record: Record) -> float | None:
-        return float(np.mean([m[self.name] for m in record["metrics"].values()]))
+        return fmean(m[self.name] for m in record["metrics"].values())
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Pruned:
         shares = [g[self.origin]["pruned"] for g in record.get("mask", {}).values() if self.origin in g]
         if not shares:
             return None
-        share = 100 * float(np.mean(shares))
+        share = 100 * fmean(shares)
         return 100 - share if self.retained else share
 
 
@@ -79,7 +80,7 @@ class MeanMask:
     def __call__(self, record: Record) -> float | None:
         curves = [c for name, c in record["curves"].items() if name.startswith("mask original")]
         values = [c[self.epoch - 1] for c in curves if len(c) >= self.epoch and c[self.epoch - 1] is not None]
-        return float(np.mean(values)) if values else None
+        return fmean(values) if values else None
 
 
 def seconds(record: Record) -> float | None:

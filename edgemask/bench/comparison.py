@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
+from functools import cached_property
+from statistics import fmean, stdev
 
 ABSENT = "data not available"
 Unit = tuple[str, int]  # what is paired between two cells: a benchmark's protocol, and a seed
@@ -22,20 +22,22 @@ class Cell:
     failed: int = 0  # runs that diverged or ran out of memory
     absent: str = ""  # why there is nothing of ours: "data not available", "not run"
 
-    @property
+    @cached_property
     def by_seed(self) -> dict[int, float]:
         """The mean over protocols for each seed."""
-        seeds = sorted({seed for _, seed in self.values})
-        return {s: float(np.mean([v for (_, seed), v in self.values.items() if seed == s])) for s in seeds}
+        groups: dict[int, list[float]] = {}
+        for (_, seed), value in self.values.items():
+            groups.setdefault(seed, []).append(value)
+        return {seed: fmean(groups[seed]) for seed in sorted(groups)}
 
     @property
     def mean(self) -> float:
-        return float(np.mean(list(self.by_seed.values()))) if self.values else float("nan")
+        return fmean(self.by_seed.values()) if self.values else float("nan")
 
     @property
     def std(self) -> float:
         """The sample deviation over seeds; NaN of fewer than two."""
-        return float(np.std(list(self.by_seed.values()), ddof=1)) if len(self.by_seed) > 1 else float("nan")
+        return stdev(self.by_seed.values()) if len(self.by_seed) > 1 else float("nan")
 
     @property
     def difference(self) -> float:

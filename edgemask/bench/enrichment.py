@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ class Enrichment:
         return {
             "benchmark": self.benchmark,
             "options": dict(self.options),
-            "protocol": asdict(self.protocol),
+            "protocol": dict(vars(self.protocol)),
             "kind": self.kind,
             "recipe": self.recipe.to_json(),
             "seed": self.seed,

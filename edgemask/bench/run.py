@@ -60,7 +60,7 @@ class Run:
         return {
             "benchmark": self.benchmark,
             "options": dict(self.options),
-            "protocol": asdict(self.protocol),
+            "protocol": dict(vars(self.protocol)),
             "method": self.method,
             "recipe": self.recipe.to_json(),
             "seed": self.seed,

@@ -88,6 +88,7 @@ class ResultStore:
         self.root = Path(root)
         self.rejected: dict[Path, str] = {}
         self.records: list[Record] = []
+        self.derived: dict[Any, Any] = {}  # what others computed from the records, until one is added
         self._by_identity: dict[str, list[Record]] = {}
         self._keys: dict[str, Path] = {}
         if self.root.exists() and not self.root.is_dir():
@@ -105,6 +106,7 @@ class ResultStore:
 
     def _keep(self, record: Record, what: str, path: Path) -> None:
         self._keys[record["key"]] = path
+        self.derived.clear()
         self.records.append(record)
         self._by_identity.setdefault(what, []).append(record)
 
