@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from edgemask.methods.base import Pairs, Record, Source
 from edgemask.methods.erm import ERM
+from edgemask.methods.views import backbone, representation_width
 from edgemask.nn.tensors import Edges
 
 
@@ -90,19 +91,9 @@ class Aligned(Penalised):
         return networks
 
     def look(self, source: Source, edges: Edges) -> Seen:
-        task = self.networks["task"].train()
-        h: Tensor = task.embed(source.domain.x, edges)  # type: ignore[operator]
-        return self.seen(source, task.read(h, edges), h)  # type: ignore[operator]
-
-
-def representation_width(task: nn.Module, num_features: int) -> int:
-    """How many columns a classifier's representation has."""
-    x, none = torch.zeros(1, num_features), torch.empty(0, dtype=torch.int64)
-    with torch.no_grad():
-        h: Tensor = task.eval().embed(x, Edges.build(none, none, 1))  # type: ignore[operator]
-    if h is x:
-        raise ValueError("layers = 1 leaves no representation but the features, nothing to align: at least 2 needed")
-    return h.shape[1]
+        task = backbone(self.networks["task"].train())
+        h = task.embed(source.domain.x, edges)
+        return self.seen(source, task.read(h, edges), h)
 
 
 def losses(seen: Sequence[Seen], risks: Tensor) -> Record:

@@ -324,7 +324,7 @@ def test_the_collapse_is_plotted_by_epoch(store):
                 r["rules"][ORACLE]["curve"] for r in store
                 if r.get("also") == ["oracle"] and (r["recipe"]["gate"], r["recipe"]["bound"]) == (gate, bound)
             ]  # fmt: skip
-            assert len(records) == 6
+            assert len(records) == 4
             assert list(score.get_xdata()) == records[0]["epoch"]
             assert list(score.get_ydata()) == pytest.approx(100 * np.mean([r["micro_f1"] for r in records], axis=0))
 
