@@ -173,7 +173,7 @@ def test_a_stock_recipe_may_replace_a_methods_own(tmp_path: Path):
 
 
 def test_bad_names_are_found_before_any_data_is_loaded(monkeypatch, capsys):
-    monkeypatch.setattr("edgemask.bench.run.load_domains", lambda *_: pytest.fail("data was loaded"))
+    monkeypatch.setattr("edgemask.bench.store.load_domains", lambda *_: pytest.fail("data was loaded"))
     for extra in ([], ["--recipe", "robust"]):
         message = complaint(monkeypatch, capsys, "bench", "synthetic", "--method", "magic", *extra)
         assert message.startswith("error: no method 'magic' (methods: erm-mlp,")

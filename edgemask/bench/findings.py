@@ -22,6 +22,14 @@ FINDINGS: dict[str, tuple[str, ...]] = {
     "results_elliptic_arxiv_sorted": (
         "The data is not available here; where it is, `edgemask reproduce results_elliptic_arxiv_sorted` runs it.",
     ),
+    "subspace_enrichment": (
+        "**The stated ratios add far more than the paper reports on sparse graphs**: a tenth of all pairs inside 100 "
+        "clusters makes a citation network grow by 329 %, not 58.7 %.",
+        "**The paper's columns contradict each other.** Photo has 31 edges a node, Twitch about 28, Facebook-100 about 77: "
+        "an increase by 38, 41 and 37 % would be some 12, 12 and 28 edges a node, not 1.4, 1.7 and 1.3. Ours fit together.",
+        "Entropy rises as the paper says on the sparse graphs (0.19 to 0.21 nats against its 0.26 on the citation "
+        "networks) and hardly on dense ones; features become smoother along edges everywhere, by less than it reports.",
+    ),
     "mask_prune_stats": (
         "**The paper's selective pruning (68 % of added edges, 19 % of original ones) does not come out in any form.** By "
         "its letter the mask prunes everything or, where the validation domain chooses an early epoch, nothing; with the "
