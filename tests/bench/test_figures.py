@@ -349,7 +349,7 @@ def test_bands_are_deviations_and_the_bars_of_results_intervals(store):
 # ---- what is missing -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FIGURES.keys() - {"flow"})
+@pytest.mark.parametrize("name", sorted(FIGURES.keys() - {"flow"}))
 def test_a_suite_without_records_says_how_to_make_them(name, tmp_path, monkeypatch):
     monkeypatch.setattr(ResultStore, "find", lambda store, task: None)  # as it would, without looking
     with pytest.raises(ValueError, match=rf"^{name}: .* has no finished run of it.*`edgemask reproduce {name}`"):
