@@ -318,7 +318,13 @@ def driver(root: Path, log: str, count: int, seconds: float, jobs: int = 1):
     command = [sys.executable, toy_task.__file__, str(root), log, str(count), str(seconds), str(jobs)]
     pipe, path = subprocess.PIPE, os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, env=os.environ | {"PYTHONPATH": path}
+        command,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": path},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background ignores it
     ) as process:
         try:
             yield process
