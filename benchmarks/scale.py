@@ -14,8 +14,7 @@ from edgemask.data.synthetic import Family, Wiring, domain
 from edgemask.enrich import Cache
 from edgemask.game import Game
 from edgemask.graph import Graph
-from edgemask.methods.base import Source, make_sampler
-from edgemask.nn.tensors import Domain
+from edgemask.methods.base import make_sampler, make_source
 from edgemask.plan.probe import Stopwatch
 from edgemask.recipe import recipe
 from edgemask.training import Trainer
@@ -65,17 +64,16 @@ def point(setup: Setup, nodes: int) -> Figures:
 
 def play(setup: Setup, graph: Graph) -> Figures:
     device = setup.where
-    with tempfile.TemporaryDirectory() as folder, peaks(device) as enriching:
-        cache = Watch(folder)
-        enrich = seconds(lambda: make_sampler(RECIPE, graph, device, cache), device)
-        sampler = make_sampler(RECIPE, graph, device, Cache(folder))
-    with peaks(device) as training:
-        domain_ = Domain.of(graph, device)
-        source = Source(domain_, domain_.labelled, sampler)
-        trainer = Trainer(Game(RECIPE, FEATURES, CLASSES, 0, device), [source])
-        taken = [seconds(trainer.step, device)]
-        while len(taken) < EPOCHS and sum(taken) < ENOUGH:
-            taken.append(seconds(trainer.step, device))
+    with tempfile.TemporaryDirectory() as folder:
+        with peaks(device) as enriching:
+            cache = Watch(folder)
+            enrich = seconds(lambda: make_sampler(RECIPE, graph, device, cache), device)
+        with peaks(device) as training:
+            source = make_source(RECIPE, graph, np.flatnonzero(graph.labelled), device, Cache(folder))
+            trainer = Trainer(Game(RECIPE, FEATURES, CLASSES, 0, device), [source])
+            taken = [seconds(trainer.step, device)]
+            while len(taken) < EPOCHS and sum(taken) < ENOUGH:
+                taken.append(seconds(trainer.step, device))
     return {
         **cache.seconds,
         "enrich": enrich,

@@ -63,17 +63,19 @@ class Game(Method):
                 record[f"loss {name}"] = self.task_step(source, edges, None)
             return record
 
-        # --- TaskNet descent, on a mask detached from its generator ---
+        # --- TaskNet descent, on a mask detached from its generator, which does not change before the first ascent ---
         facts = self.edge_facts(source.domain, edges)
-        with torch.no_grad():
+        with torch.set_grad_enabled(self.recipe.n_ascent > 0):
             logits = self.networks["mask"](source.domain, edges, facts)
         for _ in range(self.recipe.n_descent):
-            s = self.mask(logits, edges, sample=True)
+            s = self.mask(logits.detach(), edges, sample=True)
             record[f"loss {name}"] = self.task_step(source, edges, s)
 
         # --- MaskNet ascent, through the frozen TaskNet ---
-        for _ in range(self.recipe.n_ascent):
-            s = self.mask(self.networks["mask"](source.domain, edges, facts), edges, sample=True)
+        for step in range(self.recipe.n_ascent):
+            if step > 0:
+                logits = self.networks["mask"](source.domain, edges, facts)
+            s = self.mask(logits, edges, sample=True)
             record[f"adversary {name}"] = self.mask_step(source, edges, s)
         return record | self.observe(name, edges, s)
 
@@ -192,6 +194,11 @@ def budget_shift(logits: Tensor, rho: float, count: Tensor | None = None) -> Ten
     KKT lemma made explicit. Its gradient is the implicit function's, ∂b/∂logit_e = -σ'_e / Σ σ'."""
     if rho >= 1:
         return 40 - logits.detach().min()  # σ(40) is 1 in float32 and in float64
+    if logits.device.type == "cpu":
+        from edgemask.nn.kernels.cpu.budget import implicit
+
+        held = len(logits) if count is None else int(count)
+        return implicit(logits, bracketed_newton(logits.detach()[:held], rho), held)
     total = len(logits) if count is None else count.squeeze(0)
     there = None if count is None else torch.arange(len(logits), device=logits.device) < count
 
@@ -218,15 +225,25 @@ def bracketed_newton(logits: Tensor, rho: float, iterations: int = 100) -> Tenso
     low, high = target - logits.max(), target - logits.min()  # every σ is ≤ ρ at one end, ≥ ρ at the other
     b = target - logits.mean()  # exact for logits that are all the same
     for _ in range(iterations):
-        s = (logits + b).sigmoid()
-        error, slope = s.mean() - rho, (s * (1 - s)).mean()
+        mean, slope = moments(logits, b)
+        error = mean - rho
         low, high = torch.where(error > 0, low, b), torch.where(error > 0, b, high)
         middle = (low + high) / 2
-        if error.abs() <= 4 * torch.finfo(s.dtype).eps or middle in (low, high):
+        if error.abs() <= 4 * torch.finfo(b.dtype).eps or middle in (low, high):
             break
         newton = b - error / slope  # infinite or undefined where all σ are flat
         b = torch.where((low < newton) & (newton < high), newton, middle)
     return b
+
+
+def moments(logits: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """mean σ(logits + b) and mean σ'(logits + b)."""
+    if logits.device.type == "cpu":
+        from edgemask.nn.kernels.cpu import budget
+
+        return budget.moments(logits, b)
+    s = (logits + b).sigmoid()
+    return s.mean(), (s * (1 - s)).mean()
 
 
 def collapsed(record: dict[str, float]) -> list[str]:

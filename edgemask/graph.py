@@ -174,6 +174,14 @@ class Graph:
         """The same graph with no labels in it at all: what training and selection get of a target."""
         return replace(self, y=None)
 
+    def reordered(self, order: Array) -> Graph:
+        """The same graph with its nodes in another order: node i is what was node `order[i]`."""
+        place = np.argsort(order)
+        if not np.array_equal(np.asarray(order)[place], np.arange(self.num_nodes)):
+            self._fail("order", f"must hold each of the nodes 0 … {self.num_nodes - 1} once")
+        y, masks = self.y, {name: mask[order] for name, mask in self.masks.items()}
+        return replace(self, x=self.x[order], edges=place[self.edges], y=None if y is None else y[order], masks=masks)
+
     # ---- validation ------------------------------------------------------------------------------
 
     def _fail(self, field: str, message: str) -> NoReturn:

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from edgemask import checkpoint
-from edgemask.batches import skeleton
 from edgemask.distributed import World, place, processes
 from edgemask.enrich import Cache
 from edgemask.game import collapsed
 from edgemask.graph import Array, Graph, GraphError, collect
 from edgemask.inference import raw_logits, reading_domain, reading_edges, to_probabilities
-from edgemask.methods.base import Method, Source, make_sampler, seeded
+from edgemask.methods.base import Method, Source, make_source, seeded
 from edgemask.metrics import score
+from edgemask.nn.pages import Pages, from_pages
 from edgemask.nn.precision import precision
 from edgemask.nn.propagate import propagate
 from edgemask.nn.tensors import Domain, Edges
@@ -77,6 +77,7 @@ class Trainer:
     average: dict[str, Tensor] | None = None
     history: list[dict[str, float]] = field(default_factory=list)
     best: dict[float, Best] = field(default_factory=dict)
+    pages: Pages = field(default_factory=Pages)  # of one epoch's arrays on a CPU, for the next
 
     @property
     def done(self) -> bool:
@@ -93,7 +94,7 @@ class Trainer:
         """One epoch, all its randomness derived from (seed, epoch)."""
         method, recipe = self.method, self.method.recipe
         exactly = precision(recipe.precision, method.device)
-        with exactly, seeded(derive(method.seed, "epoch", self.epoch), method.device):
+        with exactly, from_pages(self.pages), seeded(derive(method.seed, "epoch", self.epoch), method.device):
             record = method.world.mean(method.update(self.sources, self.epoch))
         method.world.check_together(method.networks)
         self.epoch += 1
@@ -268,15 +269,10 @@ class Fit:
         method = self.make(self.recipe, train[0].num_features, train[0].num_classes, seed, self.device)
         method.join(self.world)
         with self.world.in_turn():
-            sources = [self._source(g, nodes) for g, nodes in zip(train, keep, strict=True)]
+            given = zip(train, keep, strict=True)
+            sources = [make_source(self.recipe, g, nodes, self.device, self.cache) for g, nodes in given]
             watched = [Watched.of(g, method, self.cache) for g in watch]
         return Trainer(method, sources, watched, self.metric, keep_best=stage is None)
-
-    def _source(self, graph: Graph, nodes: Any) -> Source:
-        r = self.recipe
-        sampler = make_sampler(r, graph, self.device, self.cache) if r.enriched else None
-        domain = Domain.of(graph, self.device) if r.batch_size is None else skeleton(graph, self.device)
-        return Source(domain, torch.tensor(nodes, device=self.device), sampler)
 
     def _choose(self, trainer: Trainer) -> Choice:
         networks = trainer.method.networks

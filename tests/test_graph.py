@@ -322,3 +322,40 @@ def test_first_labels_are_one_class_per_node():
     assert graph.first_labels.tolist() == [1, -1, -1, 0]
     assert graph.with_(y=[2, -1, 0, 1]).first_labels.tolist() == [2, -1, 0, 1]
     assert graph.without_labels().first_labels.tolist() == [-1] * 4
+
+
+# ---- another order of the nodes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_reordered_graph_is_the_same_graph_under_the_map(sparse, several):
+    rng, n = np.random.default_rng(0), 40
+    x, edges = rng.random((n, 5)).round(), rng.integers(0, n, (2, 200))
+    y = rng.integers(0, 2, (n, 3)) if several else rng.integers(-1, 3, n)
+    g = Graph(
+        "g", sp.csr_array(x) if sparse else x, edges, y, masks={"eval": rng.random(n) < 0.5},
+        duplicates="merge", self_loops="drop",
+    )  # fmt: skip
+    order = rng.permutation(n)
+    moved = g.reordered(order)
+    assert (moved.name, moved.classes, moved.is_sparse) == ("g", g.classes, sparse)
+    assert {(order[a], order[b]) for a, b in moved.edges.T} == {tuple(edge) for edge in g.edges.T}
+    assert np.array_equal(moved.degrees, g.degrees[order])
+    assert np.array_equal(moved.edges, moved.with_().edges)  # as the constructor sorts them
+    assert np.array_equal(moved.y, g.y[order])
+    assert np.array_equal(moved.masks["eval"], g.masks["eval"][order])
+    dense = moved.x.toarray() if sparse else moved.x
+    assert np.array_equal(dense, x[order].astype(np.float32))
+    assert moved != g
+    assert moved.reordered(np.argsort(order)) == g
+
+
+def test_a_graph_without_labels_can_be_reordered():
+    assert small(y=None).reordered(np.array([2, 0, 1])).edges.T.tolist() == [[2, 0], [1, 2]]
+
+
+@pytest.mark.parametrize("order", [[0, 1], [0, 1, 1], [1, 2, 3], [0, 1, 2, 3], [-1, 0, 1]])
+def test_an_order_that_is_no_permutation_is_refused(order):
+    with pytest.raises(GraphError, match="'small', order: must hold each of the nodes 0 … 2 once"):
+        small().reordered(np.array(order))

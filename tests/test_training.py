@@ -12,9 +12,20 @@ import torch
 from edgemask.checkpoint import CheckpointError
 from edgemask.game import Game
 from edgemask.graph import Graph, GraphError
+from edgemask.methods import base
 from edgemask.methods.erm import ERM
+from edgemask.metrics import score
 from edgemask.recipe import Recipe, recipe
-from edgemask.training import CollapseWarning, DivergenceError, Fit, advice, resolve_rule, weakest_good, withhold
+from edgemask.training import (
+    CollapseWarning,
+    DivergenceError,
+    Fit,
+    Watched,
+    advice,
+    resolve_rule,
+    weakest_good,
+    withhold,
+)
 
 TINY = Recipe(
     backbone="gcn", hidden=8, mask_projection=8, mask_hidden=8, epochs=12, n_descent=1, k=3, clusters=4,
@@ -250,3 +261,20 @@ def test_patience_stops_a_run_that_no_longer_improves():
     tops = [record["select 0"] for record in trainer.history]
     assert len(tops) - 1 - int(np.argmax(tops)) == 4
     assert choice.epoch == int(np.argmax(tops)) + 1
+
+
+@pytest.mark.parametrize("select", ["last", "source-val"])
+def test_a_fit_on_relabelled_sources_learns_as_well_from_the_same_nodes(monkeypatch, select):
+    r = TINY.with_(epochs=60, lr=1e-2, select=select)
+    target, scores = domain("d", 4), []
+    for threshold in (61, 60):
+        monkeypatch.setattr(base, "RELABELLED", threshold)
+        trainer, _ = Fit(Game, r, [A, B], seed=1).run()
+        p = trainer.probabilities(Watched.of(target, trainer.method, None))[0.0]
+        scores.append(score(("micro_f1",), target, p)["micro_f1"])
+        for source, graph in zip(trainer.sources, (A, B), strict=True):
+            nodes = np.arange(60) if select == "last" else withhold(graph, 1)[0]
+            taken = source.domain.graph.x[source.train]
+            assert sorted(map(tuple, taken)) == sorted(map(tuple, graph.x[nodes]))
+            assert (source.domain.graph == graph) == (threshold == 61)
+    assert scores[1] > scores[0] - 0.05 > 0.7

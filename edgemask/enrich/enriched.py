@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,12 @@ class EnrichedGraph:
     def sampler(self, device: str | torch.device = "cpu") -> Sampler:
         """A sampler with its tables on `device`."""
         return Sampler(self, device)
+
+    def reordered(self, order: Array) -> EnrichedGraph:
+        """The same with the nodes in another order: node i is what was node `order[i]`."""
+        graph, place, clusters = self.graph.reordered(order), np.argsort(order), self.clusters[order]
+        clusters.setflags(write=False)
+        return replace(self, graph=graph, knn_pairs=_pairs(place[self.knn_pairs], len(place)), clusters=clusters)
 
 
 def enrich(
@@ -118,12 +124,16 @@ def enrich(
             lambda: spectral_clusters(x, clusters, affinity=affinity, seed=seed, gamma=gamma),
         )
     i, j = np.repeat(np.arange(n), lists.shape[1]), lists.ravel()
-    i, j = i[j >= 0], j[j >= 0]
-    pair = np.sort(np.minimum(i, j) * n + np.maximum(i, j))
-    pairs = np.stack(np.divmod(pair[np.diff(pair, prepend=-1) > 0], n))
-    pairs.setflags(write=False)
     assignment.setflags(write=False)
-    return EnrichedGraph(graph, pairs, assignment, found)
+    return EnrichedGraph(graph, _pairs(np.stack([i, j])[:, j >= 0], n), assignment, found)
+
+
+def _pairs(ends: Array, num_nodes: int) -> Array:
+    """Node pairs (2 × any number) as columns i < j, sorted, each once."""
+    key = np.sort(np.minimum(*ends) * num_nodes + np.maximum(*ends))
+    pairs = np.stack(np.divmod(key[np.diff(key, prepend=-1) > 0], num_nodes))
+    pairs.setflags(write=False)
+    return pairs
 
 
 def _fitting(graph: Graph, name: str, value: int, most: int, instead: int) -> int:

@@ -8,17 +8,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from edgemask import checkpoint
-from edgemask.batches import Batches
+from edgemask.batches import Batches, skeleton
 from edgemask.distributed import World
-from edgemask.enrich import Cache, Sampler, enrich
-from edgemask.graph import Graph
+from edgemask.enrich import Cache, EnrichedGraph, Sampler, enrich
+from edgemask.graph import Array, Graph
 from edgemask.methods.hyper import Hyper, settle
+from edgemask.nn.adam import Adam
 from edgemask.nn.backbones import Backbone
 from edgemask.nn.blocks import logits_in_blocks
 from edgemask.nn.draw import Draw
@@ -28,6 +30,9 @@ from edgemask.nn.tasknet import tasknet
 from edgemask.nn.tensors import Domain, Edges
 from edgemask.recipe import Recipe
 from edgemask.seeds import derive, torch_stream
+
+# Nodes of a graph from which a CPU trains on it relabelled: the rows of a smaller one stay in the caches in any order.
+RELABELLED = 20_000
 
 Record = dict[str, Tensor]  # what an epoch measured, still on the device
 
@@ -87,7 +92,8 @@ class Method(ABC):
         """Adam; on a GPU in one kernel whose state lives there, so that a captured step can move it."""
         gpu = self.device.type == "cuda"
         fused = True if gpu else None  # None: torch's choice
-        return torch.optim.Adam(network.parameters(), lr, weight_decay=weight_decay, fused=fused, capturable=gpu)
+        make = torch.optim.Adam if gpu else Adam
+        return make(network.parameters(), lr, weight_decay=weight_decay, fused=fused, capturable=gpu)
 
     @abstractmethod
     def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
@@ -227,8 +233,30 @@ class Method(ABC):
 
 def make_sampler(recipe: Recipe, graph: Graph, device: torch.device, cache: Cache | None) -> Sampler:
     """The sampler of a graph's enrichment under a recipe."""
+    return enriched(recipe, graph, device, cache).sampler(device)
+
+
+def enriched(recipe: Recipe, graph: Graph, device: torch.device, cache: Cache | None) -> EnrichedGraph:
+    """A graph's enrichment under a recipe."""
     settings = {name: getattr(recipe, name) for name in ("k", "clusters", "affinity", "knn_exact_up_to")}
-    return enrich(graph, **settings, cache=cache, device=device).sampler(device)
+    return enrich(graph, **settings, cache=cache, device=device)
+
+
+def make_source(recipe: Recipe, graph: Graph, nodes: Array, device: torch.device, cache: Cache | None) -> Source:
+    """A graph as a source under a recipe, with the loss on the given nodes.
+
+    A large one is relabelled on a CPU, cluster by cluster: the ends of most edges then lie near each other in memory,
+    and an isomorphic graph trains the same networks.
+    """
+    sampler = None
+    if recipe.enriched:
+        found = enriched(recipe, graph, device, cache)
+        if device.type == "cpu" and recipe.batch_size is None and graph.num_nodes >= RELABELLED:
+            order = np.argsort(found.clusters, kind="stable")
+            found, nodes = found.reordered(order), np.flatnonzero(np.isin(order, nodes))
+        graph, sampler = found.graph, found.sampler(device)
+    domain = Domain.of(graph, device) if recipe.batch_size is None else skeleton(graph, device)
+    return Source(domain, torch.tensor(nodes, device=device), sampler)
 
 
 def ratios(recipe: Recipe) -> dict[str, Any]:

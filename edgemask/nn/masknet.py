@@ -60,7 +60,7 @@ class MaskNet(nn.Module):
             if extra is None:
                 raise ValueError("this MaskNet takes edge inputs, none were given")
             at_edge = self.from_edge(extra.columns(self.inputs_per_edge))
-        z = F.relu(self.project(domain.x))
+        z = F.relu(self.project(domain.x), inplace=True)
         logits = edge_mlp(edges, self.from_src(z), self.from_dst(z), at_edge, self.score.weight.squeeze(0))
         return logits + self.score.bias
 

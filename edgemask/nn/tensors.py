@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +14,9 @@ from torch import Tensor
 
 from edgemask.graph import Graph
 from edgemask.nn.kernels import backend
+
+if TYPE_CHECKING:
+    from edgemask.nn.kernels.cpu.order import Turn
 
 
 class SparseMatrix:
@@ -86,15 +89,18 @@ class Edges:
     @classmethod
     def build(cls, src: Tensor, dst: Tensor, num_nodes: int, origin: Tensor | None = None) -> Edges:
         """From edges without self-loops, sorted by destination, then source (as `Graph.edges` and samples are)."""
+        origin = torch.zeros_like(src, dtype=torch.uint8) if origin is None else origin
+        if src.device.type == "cpu":
+            from edgemask.nn.kernels.cpu.order import with_loops
+
+            all_src, all_dst, real, indptr, real_indptr = with_loops(src, dst, num_nodes)
+            edges = cls(num_nodes, all_src, all_dst, real, origin)
+            edges.__dict__.update(indptr=indptr, real_indptr=real_indptr)
+            return edges
         loops = torch.arange(num_nodes, device=src.device)
         order = torch.sort(torch.cat([dst, loops]), stable=True).indices
-        return cls(
-            num_nodes=num_nodes,
-            src=torch.cat([src, loops])[order],
-            dst=torch.cat([dst, loops])[order],
-            real=torch.nonzero(order < len(src)).squeeze(1),
-            origin=torch.zeros_like(src, dtype=torch.uint8) if origin is None else origin,
-        )
+        real = torch.nonzero(order < len(src)).squeeze(1)
+        return cls(num_nodes, torch.cat([src, loops])[order], torch.cat([dst, loops])[order], real, origin)
 
     @property
     def num_real(self) -> int:
@@ -107,8 +113,15 @@ class Edges:
         return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
     @cached_property
+    def real_indptr(self) -> Tensor:
+        """Where each destination's edges begin among the real ones (N + 1 values)."""
+        return torch.searchsorted(self.real, self.indptr)
+
+    @cached_property
     def by_source(self) -> tuple[Tensor, Tensor]:
         """The permutation that sorts edges by source, and where each source's edges begin."""
+        if self.src.device.type == "cpu":
+            return self.turn.order, self.turn.starts
         counts = torch.bincount(self.src, minlength=self.num_nodes)
         order = torch.sort(self.src, stable=True).indices
         return order, torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -116,7 +129,14 @@ class Edges:
     @cached_property
     def dst_by_source(self) -> Tensor:
         """The destinations in the order of `by_source`: the columns of the transposed matrix."""
-        return self.dst[self.by_source[0]]
+        return self.turn(self.dst) if self.src.device.type == "cpu" else self.dst[self.by_source[0]]
+
+    @cached_property
+    def turn(self) -> Turn:
+        """On the CPU: what sorts edges by source, filling left out, and brings values of them into that order."""
+        from edgemask.nn.kernels.cpu.order import Turn
+
+        return Turn.of(self.src[: int(self.indptr[-1])], self.num_nodes)
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of one value per real edge, filling left out."""

@@ -38,6 +38,19 @@ def test_absent_neighbours_make_no_pairs():
     assert enrich(Graph("g", x, []), k=2, clusters=0).knn_pairs.T.tolist() == [[0, 1]]
 
 
+def test_reordered_it_has_the_same_pairs_and_clusters_under_the_map(enriched):
+    order = np.random.default_rng(1).permutation(30)
+    moved = enriched.reordered(order)
+    assert moved.graph == enriched.graph.reordered(order)
+    assert moved.knn_recall == enriched.knn_recall
+    assert np.array_equal(moved.clusters, enriched.clusters[order])
+    assert {frozenset(pair) for pair in order[moved.knn_pairs].T} == {frozenset(p) for p in enriched.knn_pairs.T}
+    i, j = moved.knn_pairs
+    assert (i < j).all()
+    assert (np.diff(i * 30 + j) > 0).all()
+    assert not any(a.flags.writeable for a in (moved.knn_pairs, moved.clusters))
+
+
 def test_counts_of_pairs():
     graph = Graph("small", np.ones((6, 1)), [])
     enriched = EnrichedGraph(graph, np.array([(0, 1), (2, 5)]).T, np.array([0, 0, 0, 2, 2, -1]))

@@ -13,7 +13,8 @@ from edgemask.batches import skeleton
 from edgemask.data.synthetic import demo_family
 from edgemask.enrich import enrich
 from edgemask.game import Game
-from edgemask.methods.base import Source, seeded
+from edgemask.methods import base
+from edgemask.methods.base import Source, make_source, seeded
 from edgemask.methods.erm import ERM
 from edgemask.nn.tensors import Domain
 from edgemask.recipe import Recipe
@@ -219,3 +220,54 @@ def test_optimisers_do_not_move_before_the_last_shard():
         moved.append(not torch.equal(weights(method), before))
         before = weights(method)
     assert moved == [False, False, True] * 3
+
+
+# ---- a large source, relabelled --------------------------------------------------------------------------
+
+WHOLE = STILL.with_(batch_size=None, knn_ratio=1.0, spectral_ratio=1.0, bound="penalty")
+
+
+def both_sources(recipe: Recipe, monkeypatch, nodes) -> tuple[Source, Source]:
+    """A graph as a source in its own order, and above the size from which a source is relabelled."""
+    monkeypatch.setattr(base, "RELABELLED", A.num_nodes + 1)
+    own = make_source(recipe, A, nodes, CPU, None)
+    monkeypatch.setattr(base, "RELABELLED", A.num_nodes)
+    return own, make_source(recipe, A, nodes, CPU, None)
+
+
+def test_a_relabelled_source_holds_its_nodes_cluster_by_cluster_and_their_labels_follow(monkeypatch):
+    nodes = np.arange(3, 80, 7)
+    own, moved = both_sources(WHOLE, monkeypatch, nodes)
+    assert own.domain.graph is A
+    assert torch.equal(own.train, torch.tensor(nodes))
+    clusters = enrich(A, k=3, clusters=5).clusters
+    order = np.argsort(clusters, kind="stable")
+    assert moved.domain.graph == A.reordered(order)
+    assert sorted(order[moved.train]) == nodes.tolist()
+    assert (np.diff(moved.train) > 0).all()
+    pairs = {(int(i), int(order[i])) for i in moved.train}
+    assert all(moved.domain.y[i] == A.y[j] and np.allclose(moved.domain.x[i], A.x[j]) for i, j in pairs)
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "gat"])
+def test_a_relabelled_source_has_the_loss_and_the_gradients_of_its_own_order(backbone, monkeypatch):
+    method = Game(WHOLE.with_(backbone=backbone, heads=2), 64, 5, 0, CPU)
+    found = []
+    for src in both_sources(method.recipe, monkeypatch, np.arange(0, 80, 3)):
+        edges = method.sample(src, 0)
+        s = method.mask(method.networks["mask"](src.domain, edges), edges, sample=True)
+        loss = method.risk(src, edges, s) + edges.mean(s)
+        used = [p for p in method.networks.parameters() if p.requires_grad]
+        grads = torch.autograd.grad(loss, used, allow_unused=True)
+        found.append((edges.num_real, loss, torch.cat([g.flatten() for g in grads if g is not None])))
+    (count, loss, grads), (moved_count, moved_loss, moved_grads) = found
+    assert count == moved_count
+    torch.testing.assert_close(moved_loss, loss, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(moved_grads, grads, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 30}, {"k": 0, "clusters": 0}])
+def test_batches_and_graphs_as_they_are_keep_their_own_order(changes, monkeypatch):
+    _, src = both_sources(WHOLE.with_(**changes), monkeypatch, np.arange(80))
+    assert src.domain.graph is A
+    assert torch.equal(src.train, torch.arange(80))

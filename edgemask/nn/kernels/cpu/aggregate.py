@@ -11,9 +11,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from edgemask.enrich.knn import shared_threads
-from edgemask.nn.kernels.cpu.common import BLOCKS, Array, arrays, blocks, compiled, require_one_precision
+from edgemask.nn.kernels.cpu.common import BLOCKS, Array, arrays, blocks, compiled, empty, require_one_precision
 from edgemask.nn.kernels.cpu.rows import products, sums
 from edgemask.nn.tensors import Edges
+
+NARROW = 16  # columns: to read rows so short once more takes less time than to write to the edges out of order
 
 
 def aggregate(edges: Edges, weight: Tensor, h: Tensor) -> Tensor:
@@ -25,9 +27,8 @@ def aggregate(edges: Edges, weight: Tensor, h: Tensor) -> Tensor:
 
 def gcn_weights(edges: Edges, s: Tensor | None = None) -> Tensor:
     """As `edgemask.nn.aggregate.gcn_weights`."""
-    weight = edges.spread(s)
-    require_one_precision(s=weight)
-    out: Tensor = _GCNWeights.apply(weight, edges)  # type: ignore[no-untyped-call]
+    require_one_precision(s=torch.empty(0) if s is None else s)
+    out: Tensor = _GCNWeights.apply(s, edges)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -54,22 +55,27 @@ class _Aggregate(torch.autograd.Function):
             found, _ = products((edges.indptr, edges.src, None), weight, None, grad, own, with_sums=False)
             return found.squeeze(1), None, None
         order, starts = edges.by_source
-        by_source = starts, edges.dst_by_source, order
+        if wants_weight and h.shape[1] > NARROW:
+            found, grad_h = products((starts, edges.dst_by_source, order), weight, None, own, grad, with_sums=True)
+            return found.squeeze(1), None if grad_h is None else grad_h.squeeze(1), None
+        grad_h = sums((starts, edges.dst_by_source, None), edges.turn(weight), None, grad).squeeze(1)
         if not wants_weight:
-            return None, sums(by_source, weight, None, grad).squeeze(1), None
-        found, grad_h = products(by_source, weight, None, own, grad, with_sums=True)
-        return found.squeeze(1), None if grad_h is None else grad_h.squeeze(1), None
+            return None, grad_h, None
+        found, _ = products((edges.indptr, edges.src, None), weight, None, grad, own, with_sums=False)
+        return found.squeeze(1), grad_h, None
 
 
 class _GCNWeights(torch.autograd.Function):
-    """w_e = i_u s_e i_v with i = degree^{-1/2}; backward, with I_x = Σ_{e at x} ∂w_e s_e i_{other end}:
-    ∂s_e = ∂w_e i_u i_v - ½ i_v³ I_v."""
+    """w_e = i_u s_e i_v with i = degree^{-1/2}, s = 1 on self-loops; backward, with I_x = Σ_{e at x} ∂w_e s_e i_{other
+    end}: ∂s_e = ∂w_e i_u i_v - ½ i_v³ I_v."""
 
     @staticmethod
-    def forward(ctx: Any, s: Tensor, edges: Edges) -> Tensor:
-        inverse, weight = s.new_empty(edges.num_nodes), torch.zeros_like(s)
+    def forward(ctx: Any, s: Tensor | None, edges: Edges) -> Tensor:
+        like = torch.empty(0) if s is None else s
+        inverse, weight = like.new_empty(edges.num_nodes), empty(like, len(edges.src))
+        weight[int(edges.indptr[-1]) :] = 0  # edges that are filling
         with shared_threads():
-            _normalise(blocks(edges.indptr), *arrays(edges.indptr, edges.src, s, inverse, weight))
+            _normalise(*_rows(edges), *arrays(s, inverse, weight))
         ctx.save_for_backward(s, inverse)
         ctx.edges = edges
         return weight
@@ -77,52 +83,84 @@ class _GCNWeights(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (s, inverse), edges, (order, starts) = ctx.saved_tensors, ctx.edges, ctx.edges.by_source
-        outgoing, grad_s = torch.empty_like(inverse), torch.zeros_like(s)
+        (s, inverse), edges, starts = ctx.saved_tensors, ctx.edges, ctx.edges.by_source[1]
+        terms, total, grad_s = empty(grad, len(grad)), torch.empty_like(inverse), empty(s, len(s))
+        grad_s[int(edges.real_indptr[-1]) :] = 0
         with shared_threads():
-            _outgoing(blocks(starts), *arrays(starts, edges.dst_by_source, order, s, inverse, grad, outgoing))
-            _through_degrees(blocks(edges.indptr), *arrays(edges.indptr, edges.src, s, inverse, grad, outgoing, grad_s))
+            _incoming(*_rows(edges), *arrays(s, inverse, grad, terms, total))
+            _outgoing(blocks(starts), *arrays(starts, edges.turn(terms), total))
+            _through_degrees(*_rows(edges), *arrays(inverse, grad, total, grad_s))
         return grad_s, None
 
 
+def _rows(edges: Edges) -> list[Any]:
+    return [blocks(edges.indptr), *arrays(edges.indptr, edges.real_indptr, edges.src)]
+
+
 @compiled
-def _normalise(blocks: Array, indptr: Array, src: Array, s: Array, inverse: Array, weight: Array) -> None:
+def _normalise(
+    blocks: Array, indptr: Array, real_indptr: Array, src: Array, s: Array, inverse: Array, weight: Array
+) -> None:
     """Fills i = degree^{-1/2}, then w."""
-    one = s.dtype.type(1)
+    one = inverse.dtype.type(1)
     for block in numba.prange(BLOCKS):
         for v in range(blocks[block], blocks[block + 1]):
-            degree = s.dtype.type(0)
-            for p in range(indptr[v], indptr[v + 1]):
-                degree += s[p]
+            real, past = real_indptr[v], real_indptr[v + 1]
+            degree = inverse.dtype.type(indptr[v + 1] - indptr[v] - (past - real))  # of self-loops
+            for e in range(real, past):
+                degree += one if s is None else s[e]
             inverse[v] = one / np.sqrt(degree)
     for block in numba.prange(BLOCKS):
         for v in range(blocks[block], blocks[block + 1]):
+            e = real_indptr[v]
             for p in range(indptr[v], indptr[v + 1]):
-                weight[p] = inverse[src[p]] * s[p] * inverse[v]
+                weight[p] = inverse[src[p]] * inverse[v]
+                if src[p] != v:
+                    weight[p] *= one if s is None else s[e]
+                    e += 1
 
 
 @compiled
-def _outgoing(
-    blocks: Array, starts: Array, dst: Array, order: Array, s: Array, inverse: Array, grad: Array, outgoing: Array
-) -> None:
-    """outgoing[u] = Σ_{e: u→v} ∂w_e s_e i_v."""
+def _incoming(
+    blocks: Array, indptr: Array, real_indptr: Array, src: Array,
+    s: Array, inverse: Array, grad: Array, terms: Array, total: Array,
+) -> None:  # fmt: skip
+    """Fills ∂w_e s_e i_v for every edge u → v, what it adds to I_u; and what the edges into v add to I_v."""
+    for block in numba.prange(BLOCKS):
+        for v in range(blocks[block], blocks[block + 1]):
+            e, own, added = real_indptr[v], inverse[v], inverse.dtype.type(0)
+            for p in range(indptr[v], indptr[v + 1]):
+                term = grad[p]
+                if src[p] != v:
+                    term *= s[e]
+                    e += 1
+                terms[p] = term * own
+                added += term * inverse[src[p]]
+            total[v] = added
+
+
+@compiled
+def _outgoing(blocks: Array, starts: Array, terms: Array, total: Array) -> None:
+    """Adds to I_u what the edges out of u add."""
     for block in numba.prange(BLOCKS):
         for u in range(blocks[block], blocks[block + 1]):
-            total = s.dtype.type(0)
+            added = terms.dtype.type(0)
             for q in range(starts[u], starts[u + 1]):
-                total += grad[order[q]] * s[order[q]] * inverse[dst[q]]
-            outgoing[u] = total
+                added += terms[q]
+            total[u] += added
 
 
 @compiled
 def _through_degrees(
-    blocks: Array, indptr: Array, src: Array, s: Array, inverse: Array, grad: Array, outgoing: Array, grad_s: Array
-) -> None:
-    half = s.dtype.type(0.5)
+    blocks: Array, indptr: Array, real_indptr: Array, src: Array,
+    inverse: Array, grad: Array, total: Array, grad_s: Array,
+) -> None:  # fmt: skip
+    half = inverse.dtype.type(0.5)
     for block in numba.prange(BLOCKS):
         for v in range(blocks[block], blocks[block + 1]):
-            total, own = outgoing[v], inverse[v]
+            e, own = real_indptr[v], inverse[v]
+            through = half * own * own * own * total[v]
             for p in range(indptr[v], indptr[v + 1]):
-                total += grad[p] * s[p] * inverse[src[p]]
-            for p in range(indptr[v], indptr[v + 1]):
-                grad_s[p] = grad[p] * own * inverse[src[p]] - half * own * own * own * total
+                if src[p] != v:
+                    grad_s[e] = grad[p] * own * inverse[src[p]] - through
+                    e += 1

@@ -6,7 +6,6 @@ Numba's cache of a compiled loop is renewed when the loop's own file changes: af
 from __future__ import annotations
 
 import math
-import mmap
 import sys
 from typing import Any
 
@@ -16,6 +15,8 @@ import numpy.typing as npt
 import torch
 from numba.extending import overload
 from torch import Tensor
+
+from edgemask.nn.pages import block
 
 Array = npt.NDArray[Any]
 u32 = np.uint32
@@ -27,14 +28,11 @@ FAST = {"reassoc", "contract", "nsz"}
 
 
 def empty(like: Tensor, *shape: int) -> Tensor:
-    """Uninitialised, of this tensor's precision. Large blocks come straight from the system, in huge pages: malloc
-    would leave holes between them that make a step's peak memory half as large again."""
+    """Uninitialised, of this tensor's precision; a large one in pages of its own."""
     size = math.prod(shape) * like.element_size()
     if sys.platform != "linux" or size < LARGE:
         return like.new_empty(shape)
-    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    block.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(block, dtype=like.dtype).resize_(shape)  # no view: autograd may add to it in place
+    return torch.frombuffer(block(size), dtype=like.dtype).resize_(shape)  # no view: autograd may add to it in place
 
 
 def arrays(*tensors: Tensor | None) -> list[Any]:

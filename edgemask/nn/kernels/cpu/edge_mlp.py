@@ -1,4 +1,8 @@
-"""The MaskNet's edge scores Σ_j w_j ReLU(a_u + b_v + x_e) on the CPU: nothing of size edges × hidden is formed."""
+"""The MaskNet's edge scores Σ_j w_j ReLU(a_u + b_v + x_e) on the CPU: nothing of size edges × hidden is formed.
+
+What backward needs to know of an edge is which of its hidden values are positive. Forward notes that in one bit each,
+so that rows are gathered once, and backward reads a word of 32 hidden units where it would read 32 numbers.
+"""
 
 from __future__ import annotations
 
@@ -24,126 +28,183 @@ from edgemask.nn.kernels.cpu.common import (
 )
 from edgemask.nn.tensors import Edges
 
+WORD = 32  # bits
+BITS = (1 << np.arange(WORD, dtype=np.uint32)).view(np.int32)  # of a word, each alone
+
 
 def edge_mlp(edges: Edges, at_src: Tensor, at_dst: Tensor, extra: Tensor | None, w: Tensor) -> Tensor:
     """As `edgemask.nn.edge_mlp.edge_mlp`."""
     require_one_precision(at_src=at_src, at_dst=at_dst, extra=extra, w=w)
-    out: Tensor = _EdgeMLP.apply(at_src, at_dst, extra, w, edges)  # type: ignore[no-untyped-call]
+    out: Tensor = _EdgeMLP.apply(at_src, at_dst, extra, w, edges, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
     return out
 
 
 class _EdgeMLP(torch.autograd.Function):
-    """With active = ∂out_e where the hidden value is positive, else 0: ∂a_u = w Σ active over the edges out of u,
-    ∂b_v the same over those into v, ∂x_e = w · active, ∂w = Σ active · hidden."""
+    """With active = ∂out_e where the hidden value is positive, else 0, A_u its sum over edges out of u, and B_v over
+    those into v: ∂a_u = w A_u, ∂b_v = w B_v, ∂x_e = w · active, ∂w = Σ_u a_u A_u + Σ_v b_v B_v + Σ_e x_e · active."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, x: Tensor | None, w: Tensor, edges: Edges) -> Tensor:
-        out = a.new_zeros(edges.num_real)
-        number = torch.full_like(edges.src, -1)  # among the real edges; self-loops have none
-        number[edges.real] = torch.arange(edges.num_real)
+    def forward(
+        ctx: Any, a: Tensor, b: Tensor, x: Tensor | None, w: Tensor, edges: Edges, differentiable: bool
+    ) -> Tensor:
+        out, words = empty(a, edges.num_real), -(-len(w) // WORD)
+        out[int(edges.real_indptr[-1]) :] = 0  # edges that are filling
+        noted = differentiable and any(ctx.needs_input_grad)
+        bits = empty(torch.empty(0, dtype=torch.int32), len(edges.src), words) if noted else None
+        rows = blocks(edges.indptr), *arrays(edges.indptr, edges.real_indptr, edges.src)
         with shared_threads():
-            _scores(blocks(edges.indptr), *arrays(edges.indptr, edges.src, number, a, b, x, w, out))
-        ctx.save_for_backward(a, b, x, w, number)
+            _scores(*rows, *arrays(a, b, x, w, out, bits))
+        ctx.save_for_backward(a, b, x, w, bits)
         ctx.edges = edges
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (a, b, x, w, number), edges = ctx.saved_tensors, ctx.edges
-        wants_a, wants_b, wants_x, wants_w, _ = ctx.needs_input_grad
-        grad_a = grad_b = grad_x = grad_w = None
-        if wants_b or wants_x or wants_w:
-            grad_b, parts = empty(b, *b.shape), w.new_empty(BLOCKS, len(w))
-            grad_x = x.new_zeros(x.shape) if wants_x else None
+        (a, b, x, w, bits), edges = ctx.saved_tensors, ctx.edges
+        wants_a, wants_b, wants_x, wants_w, *_ = ctx.needs_input_grad
+        grad_b, slopes = empty(b, *b.shape), empty(w, len(edges.src))
+        grad_x = empty(w, *x.shape) if wants_x else None
+        if grad_x is not None:
+            grad_x[int(edges.real_indptr[-1]) :] = 0
+        into, out_of = w.new_zeros(BLOCKS, len(w)), w.new_zeros(BLOCKS, len(w))
+        rows = blocks(edges.indptr), *arrays(edges.indptr, edges.real_indptr, edges.src)
+        with shared_threads():
+            _incoming(*rows, *arrays(bits, grad, b, x, w, slopes, grad_b, into, grad_x))
+        grad_a = None
+        if wants_a or wants_w:
+            starts, grad_a = edges.by_source[1], empty(a, *a.shape)
+            bits, slopes = edges.turn(bits), edges.turn(slopes)
             with shared_threads():
-                _sums(
-                    blocks(edges.indptr),
-                    *arrays(edges.indptr, edges.src, None, number, b, a, x, w, grad, grad_b, parts, grad_x),
-                )
-            grad_w = parts.sum(0)
-        if wants_a:
-            (order, starts), grad_a = edges.by_source, empty(a, *a.shape)
-            with shared_threads():
-                _sums(
-                    blocks(starts),
-                    *arrays(starts, edges.dst_by_source, order, number, a, b, x, w, grad, grad_a, None, None),
-                )
-        return grad_a, grad_b if wants_b else None, grad_x, grad_w if wants_w else None, None
+                _outgoing(blocks(starts), *arrays(starts, bits, slopes, a, w, grad_a, out_of))
+        grad_w = (into + out_of).sum(0) if wants_w else None
+        return grad_a if wants_a else None, grad_b if wants_b else None, grad_x, grad_w, None, None
 
 
 @helper
-def _listed(
-    begin: int, end: int, at: Array, order: Array, number: Array, grad: Array, where: Array, edge: Array, g: Array
-) -> int:
-    """Lists a node's real edges: their other ends, their numbers and their gradients, and how many there are; then
-    filling without gradient up to whole groups of four."""
+def _listed(v: int, begin: int, end: int, src: Array, edge: Array) -> int:
+    """Lists the edges into v that are no self-loops, and says how many there are; then the last again, up to whole
+    groups of four."""
     count = 0
-    for q in range(begin, end):
-        e = number[q if order is None else order[q]]
-        if e >= 0:
-            where[count], edge[count], g[count] = at[q], e, grad[e]
+    for p in range(begin, end):
+        if src[p] != v:
+            edge[count] = p
             count += 1
     for m in range(count, count + -count % 4):
-        where[m], edge[m], g[m] = where[count - 1], edge[count - 1], 0
+        edge[m] = edge[count - 1]
     return count
 
 
 @helper
-def _hidden(own: Array, i: int, other: Array, u: int, x: Array | None, e: int, j: int) -> Any:
-    h = own[i, j] + other[u, j]
+def _hidden(a: Array, u: int, b: Array, v: int, x: Array, e: int, j: int) -> Any:
+    h = b[v, j] + a[u, j]
     return h if x is None else h + x[e, j]
 
 
 @compiled
 def _scores(
-    blocks: Array, indptr: Array, src: Array, number: Array, a: Array, b: Array, x: Array, w: Array, out: Array
-) -> None:
-    width, zero = len(w), w.dtype.type(0)
+    blocks: Array, indptr: Array, real_indptr: Array, src: Array,
+    a: Array, b: Array, x: Array, w: Array, out: Array, bits: Array,
+) -> None:  # fmt: skip
+    """Rows are read four at a time, all that the memory delivers to a core."""
+    width, zero, none = len(w), w.dtype.type(0), np.int32(0)
     for block in numba.prange(BLOCKS):
+        edge = np.empty(longest(indptr, blocks[block], blocks[block + 1]) + 3, np.int64)
         for v in range(blocks[block], blocks[block + 1]):
-            for p in range(indptr[v], indptr[v + 1]):
-                u, e, total = src[p], number[p], zero
-                if e >= 0:
-                    for j in range(width):
-                        total += w[j] * max(_hidden(b, v, a, u, x, e, j), zero)
-                    out[e] = total
+            count = _listed(v, indptr[v], indptr[v + 1], src, edge)
+            last = real_indptr[v + 1] - 1
+            for m in range(0, count, 4):
+                p0, p1, p2, p3 = edge[m], edge[m + 1], edge[m + 2], edge[m + 3]
+                u0, u1, u2, u3 = src[p0], src[p1], src[p2], src[p3]
+                e0 = real_indptr[v] + m
+                e1, e2, e3 = min(e0 + 1, last), min(e0 + 2, last), min(e0 + 3, last)
+                t0, t1, t2, t3 = zero, zero, zero, zero
+                for c in range((width + WORD - 1) // WORD):
+                    c0, c1, c2, c3 = none, none, none, none
+                    for i in range(min(WORD, width - c * WORD)):
+                        j = c * WORD + i
+                        h0, h1 = _hidden(a, u0, b, v, x, e0, j), _hidden(a, u1, b, v, x, e1, j)
+                        h2, h3 = _hidden(a, u2, b, v, x, e2, j), _hidden(a, u3, b, v, x, e3, j)
+                        t0 += w[j] * max(h0, zero)
+                        t1 += w[j] * max(h1, zero)
+                        t2 += w[j] * max(h2, zero)
+                        t3 += w[j] * max(h3, zero)
+                        if bits is not None:
+                            c0 = np.int32(c0 | (BITS[i] if h0 > 0 else none))
+                            c1 = np.int32(c1 | (BITS[i] if h1 > 0 else none))
+                            c2 = np.int32(c2 | (BITS[i] if h2 > 0 else none))
+                            c3 = np.int32(c3 | (BITS[i] if h3 > 0 else none))
+                    if bits is not None:
+                        bits[p0, c], bits[p1, c], bits[p2, c], bits[p3, c] = c0, c1, c2, c3
+                out[e0], out[e1], out[e2], out[e3] = t0, t1, t2, t3
+
+
+@helper
+def _add(bits: Array, edge: Array, g: Array, count: int, total: Array) -> None:
+    """total = the sums of these edges' gradients g over those whose bits are set; whole groups of four."""
+    width, zero = len(total), total.dtype.type(0)
+    total[:] = 0
+    for m in range(0, count, 4):
+        p0, p1, p2, p3 = edge[m], edge[m + 1], edge[m + 2], edge[m + 3]
+        g0, g1, g2, g3 = g[m], g[m + 1], g[m + 2], g[m + 3]
+        for c in range(bits.shape[1]):
+            c0, c1, c2, c3 = bits[p0, c], bits[p1, c], bits[p2, c], bits[p3, c]
+            for i in range(min(WORD, width - c * WORD)):
+                a0, a1 = g0 if c0 & BITS[i] else zero, g1 if c1 & BITS[i] else zero
+                a2, a3 = g2 if c2 & BITS[i] else zero, g3 if c3 & BITS[i] else zero
+                total[c * WORD + i] += (a0 + a1) + (a2 + a3)
 
 
 @compiled
-def _sums(
-    blocks: Array, indptr: Array, at: Array, order: Array, number: Array, own: Array, other: Array, x: Array, w: Array,
-    grad: Array, grad_own: Array, grad_w: Array, grad_x: Array,
+def _incoming(
+    blocks: Array, indptr: Array, real_indptr: Array, src: Array, bits: Array, grad: Array, b: Array, x: Array,
+    w: Array, slopes: Array, grad_b: Array, grad_w: Array, grad_x: Array,
 ) -> None:  # fmt: skip
-    """Fills the gradient of what the nodes themselves give to their entries, and on demand that of x, and that of w in
-    parts, one per block."""
+    """Fills `slopes`, the gradient of every edge's score, none at self-loops; the gradient of b; on demand that of x;
+    and what b and x add to that of w, in parts, one per block."""
     width, zero = len(w), w.dtype.type(0)
     for block in numba.prange(BLOCKS):
         room = longest(indptr, blocks[block], blocks[block + 1]) + 3
-        where, edge, g = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, w.dtype)
-        total, part = np.empty(width, w.dtype), np.zeros(width, w.dtype)
-        for i in range(blocks[block], blocks[block + 1]):
-            total[:] = 0
-            count = _listed(indptr[i], indptr[i + 1], at, order, number, grad, where, edge, g)
-            for m in range(0, count, 4):
-                u0, u1, u2, u3 = where[m], where[m + 1], where[m + 2], where[m + 3]
-                e0, e1, e2, e3 = edge[m], edge[m + 1], edge[m + 2], edge[m + 3]
-                g0, g1, g2, g3 = g[m], g[m + 1], g[m + 2], g[m + 3]
-                for j in range(width):
-                    h0, h1 = _hidden(own, i, other, u0, x, e0, j), _hidden(own, i, other, u1, x, e1, j)
-                    h2, h3 = _hidden(own, i, other, u2, x, e2, j), _hidden(own, i, other, u3, x, e3, j)
-                    a0, a1 = g0 if h0 > 0 else zero, g1 if h1 > 0 else zero
-                    a2, a3 = g2 if h2 > 0 else zero, g3 if h3 > 0 else zero
-                    total[j] += a0 + a1 + a2 + a3
-                    if grad_w is not None:
-                        part[j] += a0 * h0 + a1 * h1 + a2 * h2 + a3 * h3
+        edge, g = np.empty(room, np.int64), np.empty(room, w.dtype)
+        total = np.empty(width, w.dtype)
+        for v in range(blocks[block], blocks[block + 1]):
+            count, e = _listed(v, indptr[v], indptr[v + 1], src, edge), real_indptr[v]
+            slopes[indptr[v] : indptr[v + 1]] = 0
+            for m in range(count):
+                g[m] = slopes[edge[m]] = grad[e + m]
+            g[count : count + -count % 4] = 0
+            _add(bits, edge, g, count, total)
             for j in range(width):
-                grad_own[i, j] = total[j] * w[j]
-            if grad_x is not None:
+                grad_b[v, j] = total[j] * w[j]
+                grad_w[block, j] += total[j] * b[v, j]
+            if x is not None:
                 for m in range(count):
                     for j in range(width):
-                        active = _hidden(own, i, other, where[m], x, edge[m], j) > 0
-                        grad_x[edge[m], j] = g[m] * w[j] if active else zero
-        if grad_w is not None:
+                        active = g[m] if bits[edge[m], j // WORD] & BITS[j % WORD] else zero
+                        grad_w[block, j] += active * x[e + m, j]
+                        if grad_x is not None:
+                            grad_x[e + m, j] = active * w[j]
+
+
+@compiled
+def _outgoing(
+    blocks: Array, starts: Array, bits: Array, slopes: Array, a: Array, w: Array, grad_a: Array, grad_w: Array
+) -> None:
+    """Fills the gradient of a, and what a adds to that of w, in parts, one per block."""
+    width = len(w)
+    for block in numba.prange(BLOCKS):
+        room = longest(starts, blocks[block], blocks[block + 1]) + 3
+        edge, g = np.empty(room, np.int64), np.empty(room, w.dtype)
+        total = np.empty(width, w.dtype)
+        for u in range(blocks[block], blocks[block + 1]):
+            count = 0
+            for q in range(starts[u], starts[u + 1]):
+                if slopes[q] != 0:
+                    edge[count], g[count] = q, slopes[q]
+                    count += 1
+            for m in range(count, count + -count % 4):
+                edge[m], g[m] = edge[count - 1], 0
+            _add(bits, edge, g, count, total)
             for j in range(width):
-                grad_w[block, j] = part[j]
+                grad_a[u, j] = total[j] * w[j]
+                grad_w[block, j] += total[j] * a[u, j]

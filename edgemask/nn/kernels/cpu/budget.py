@@ -1,0 +1,86 @@
+"""What finding the budget's threshold b, mean σ(logit + b) = ρ, takes on the CPU: sums of σ and of its slope over all
+logits in one pass each, in double precision and parts that do not depend on the number of threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from edgemask.enrich.knn import shared_threads
+from edgemask.nn.kernels.cpu.common import BLOCKS, Array, arrays, compiled, empty, exp, helper, require_one_precision
+
+RUN = 1024  # logits whose sums are taken in their own precision
+
+
+def moments(logits: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """mean σ(logit + b) and mean σ'(logit + b)."""
+    require_one_precision(logits=logits, b=b)
+    parts = np.zeros((BLOCKS, 2))
+    with shared_threads():
+        _moments(*arrays(logits), b.numpy()[()], parts)
+    value, slope = logits.new_tensor(parts.sum(0) / len(logits))
+    return value, slope
+
+
+def implicit(logits: Tensor, b: Tensor, count: int) -> Tensor:
+    """b, with the gradient ∂b/∂logit_e = -σ'_e / Σ σ' over the first `count` logits."""
+    out: Tensor = _Implicit.apply(logits, b, count)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Implicit(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, b: Tensor, count: int) -> Tensor:
+        ctx.save_for_backward(logits, b)
+        ctx.count = count
+        return b.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (logits, b), count = ctx.saved_tensors, ctx.count
+        _, slope = moments(logits[:count], b)
+        factor, out = -grad / (count * slope.clamp_min(torch.finfo(slope.dtype).tiny)), empty(logits, len(logits))
+        out[count:] = 0
+        with shared_threads():
+            _slopes(*arrays(logits[:count]), b.numpy()[()], factor.numpy()[()], *arrays(out))
+        return out, None, None
+
+
+@helper
+def _sigmoid(x: float, one: float) -> Any:
+    """σ(x) and σ'(x); `one` is 1 in the precision of x."""
+    z = exp(-abs(x))
+    share = one / (one + z)
+    return (share if x > 0 else z * share), z * share * share
+
+
+@compiled
+def _moments(logits: Array, b: float, parts: Array) -> None:
+    """Adds up σ and σ' by blocks."""
+    entries, zero, one = len(logits), logits.dtype.type(0), logits.dtype.type(1)
+    for block in numba.prange(BLOCKS):
+        past = entries * (block + 1) // BLOCKS
+        for first in range(entries * block // BLOCKS, past, RUN):
+            value, slope = zero, zero
+            for i in range(first, min(first + RUN, past)):
+                s, t = _sigmoid(logits[i] + b, one)
+                value += s
+                slope += t
+            parts[block, 0] += value
+            parts[block, 1] += slope
+
+
+@compiled
+def _slopes(logits: Array, b: float, factor: float, out: Array) -> None:
+    """Fills factor · σ'(logit + b)."""
+    entries, one = len(logits), logits.dtype.type(1)
+    for block in numba.prange(BLOCKS):
+        for i in range(entries * block // BLOCKS, entries * (block + 1) // BLOCKS):
+            _, slope = _sigmoid(logits[i] + b, one)
+            out[i] = factor * slope
