@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -55,6 +57,27 @@ def weights(fit: Fit) -> dict[str, torch.Tensor]:
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+TRAIN = """
+import hashlib
+from edgemask import EdgeMaskClassifier
+from edgemask.data.synthetic import demo_family
+alpha, beta, _ = demo_family(70).values()
+small = dict(hidden=8, mask_projection=8, mask_hidden=8, k=3, clusters=5, epochs=6)
+for recipe in ("robust", "paper"):
+    networks = EdgeMaskClassifier(recipe, device="cpu", **small).fit([alpha, beta]).method_.networks
+    print(hashlib.sha256(b"".join(t.numpy().tobytes() for t in networks.state_dict().values())).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_the_process_that_compiles_the_kernels_trains_as_those_that_find_them_compiled(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    command = [sys.executable, "-c", TRAIN]
+    first, later = (subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2))
+    assert any(tmp_path.rglob("*.nbc"))
+    assert first == later
 
 
 @pytest.mark.parametrize("make", [Game, ERM])

@@ -183,7 +183,7 @@ def _clear(indptr: Array, indices: Array, data: Array, i: int, row: Array) -> No
             row[indices[p]] = 0
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # sums in any order: vectorised
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, forceinline=True)  # sums in any order
 def _similarity(indptr: Array, indices: Array, data: Array, row: Array, j: int) -> Any:
     """Of a row spread out and row j, in multiples of 2⁻²⁴, which a float32 holds."""
     total = data.dtype.type(0)

@@ -54,7 +54,9 @@ def compiled(loop: Any) -> Any:
 
 
 def helper(function: Any) -> Any:
-    return numba.njit(cache=True, nogil=True, fastmath=FAST)(function)
+    """Part of every loop that calls it. Left to the compiler, one process may run the loop's own copy and another that
+    of a different loop, with sums in another order: the first process after an installation would round otherwise."""
+    return numba.njit(cache=True, nogil=True, fastmath=FAST, forceinline=True)(function)
 
 
 @helper
@@ -96,7 +98,7 @@ def exp(x: float) -> float:
     return float(np.exp(x))
 
 
-@overload(exp, jit_options={"fastmath": FAST})
+@overload(exp, jit_options={"fastmath": FAST, "forceinline": True})
 def _exp(x: Any) -> Any:
     def library(x: Any) -> Any:
         return np.exp(x)
