@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-KEPT = 20 << 20  # bytes from which a block is kept: of smaller ones few pages are cleared, and small runs stay small
+KEPT = 16 << 20  # bytes from which a block is kept: of smaller ones few pages are cleared, and small runs stay small
 
 
 class Pages:
