@@ -65,6 +65,12 @@ def test_a_suite_is_run_once_shown_and_written_and_its_records_serve_again(tmp_p
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "results").rglob("*.json")} == files
 
 
+def test_the_report_page_comes_with_the_tables_on_demand(tmp_path: Path):
+    said = call("reproduce", "tiny", "--only-show", "--report", "--results", few(tmp_path), "-o", "all").output
+    assert {p.name for p in (tmp_path / "all").iterdir()} == {"tiny.md", "tiny.tex", "tiny.csv", "report.html"}
+    assert "report.html: 2 records" in said
+
+
 def test_what_was_not_run_is_said_when_only_shown():
     assert "not run" in call("reproduce", "tiny", "--only-show").output
 

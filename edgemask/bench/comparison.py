@@ -30,11 +30,11 @@ class Cell:
             groups.setdefault(seed, []).append(value)
         return {seed: fmean(groups[seed]) for seed in sorted(groups)}
 
-    @property
+    @cached_property
     def mean(self) -> float:
         return fmean(self.by_seed.values()) if self.values else float("nan")
 
-    @property
+    @cached_property
     def std(self) -> float:
         """The sample deviation over seeds; NaN of fewer than two."""
         return stdev(self.by_seed.values()) if len(self.by_seed) > 1 else float("nan")

@@ -94,10 +94,10 @@ def explore(
     return views
 
 
-def pack(values: Array, kind: type) -> str:
+def pack(values: Array, kind: type, effort: int = 9) -> str:
     """Little-endian numbers, deflated, in base64: what a page can unpack with nothing but a browser."""
     data = np.ascontiguousarray(values, dtype=np.dtype(kind).newbyteorder("<")).tobytes()
-    return base64.b64encode(zlib.compress(data, 9)).decode()
+    return base64.b64encode(zlib.compress(data, effort)).decode()
 
 
 def unpack(text: str, kind: type) -> Array:

@@ -72,6 +72,13 @@ class Runs:
                 else:
                     yield Run(self.benchmark, options, split, self.method, settled, seed, self.also)
 
+    def found(self, store: ResultStore) -> list[tuple[Task, Record | None]]:
+        """The tasks with their records; looked up once, however many cells show them."""
+        held: list[tuple[Task, Record | None]] | None = store.derived.get(self)
+        if held is None:
+            held = store.derived[self] = [(task, store.find(task)) for task in self.tasks()]
+        return held
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -87,15 +94,15 @@ class Entry:
     def cell(self, store: ResultStore, absent: Collection[str]) -> Cell:
         if self.of.benchmark in absent:
             return Cell(paper=self.paper, absent=ABSENT)
-        tasks = list(self.of.tasks())
-        others = list(self.minus.tasks()) if self.minus else [None] * len(tasks)
+        tasks = self.of.found(store)
+        others = [record for _, record in self.minus.found(store)] if self.minus else [None] * len(tasks)
         values, records, failed = {}, list[Record](), 0
-        for task, other in zip(tasks, others, strict=True):
-            pair = [found for t in (task, other) if t and (found := store.find(t))]
+        for (task, own), other in zip(tasks, others, strict=True):
+            pair = [record for record in (own, other) if record]
             records += pair
             failed += any("failed" in r for r in pair)
             shown = [v for r in pair if "failed" not in r and (v := self.value(r)) is not None]
-            if len(shown) == (1 if other is None else 2):
+            if len(shown) == (2 if self.minus else 1):
                 values[f"{task.benchmark} {task.protocol.name}", task.seed] = shown[0] - sum(shown[1:])
         there = len(values) + failed
         why = "" if there == len(tasks) else f"{there} of {len(tasks)} runs" if there else "not run"

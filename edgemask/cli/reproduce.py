@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from edgemask.cli.common import DataRoot, Device, Offline, err, out, wide
 
 if TYPE_CHECKING:
     from edgemask.bench.runner import Executor, Settings
-    from edgemask.bench.store import ResultStore
+    from edgemask.bench.store import ResultStore, Task
 
 app = typer.Typer()
 Results = Annotated[Path, typer.Option(help="The folder of records.")]
@@ -29,6 +30,7 @@ def reproduce(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where tables and figures go.")] = Path("out"),
     seeds: Annotated[int | None, typer.Option(min=1, help="Only so many seeds of each run.")] = None,
     only_show: Annotated[bool, typer.Option("--only-show", help="Run nothing: show what the records say.")] = False,
+    with_report: Annotated[bool, typer.Option("--report", help="Write the report page there as well.")] = False,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes [default: 1 on a CPU, more on a GPU].")] = None,
     ray: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: auto, local, HOST:PORT.")
@@ -45,7 +47,7 @@ def reproduce(
     Without a NAME, list them. A run whose record is there is not run again, so a stopped suite continues by the same
     command.
     """
-    from edgemask.bench.runner import Settings, fetch, run_all
+    from edgemask.bench.runner import Settings
     from edgemask.bench.store import ResultStore
     from edgemask.bench.suites import SUITES, all_tasks
 
@@ -67,33 +69,48 @@ def reproduce(
             raise ValueError(f"--shard must be I/N, two numbers such as 0/4, got {shard!r}")
         tasks = part(tasks, int(number), int(count))
     settings = Settings(data_root, offline or None, device)
+    store, code = _opened(results), 0
+    if not only_show:
+        code = _run(tasks, store, settings, jobs, ray)
+        store = ResultStore(results)  # with what others wrote meanwhile
+    if shard is None:
+        _show(names, store, output, settings)
+        if with_report:
+            out.print(_page(store, output / "report.html"), highlight=False, soft_wrap=True)
+    if code:
+        raise typer.Exit(code)
+
+
+def _opened(results: Path) -> ResultStore:
+    """The records of a folder; files that are not trusted are named."""
+    from edgemask.bench.store import ResultStore
+
     store = ResultStore(results)
     for why in store.rejected.values():
         err.print(escape(f"not trusted: {why}"), highlight=False, soft_wrap=True)
-    code = 0
-    if not only_show:
-        from edgemask.bench.progress import progress, summary
+    gc.freeze()  # thousands of records need not be searched for garbage again and again
+    return store
 
-        for why in fetch(tasks, settings):
-            err.print(escape(why), highlight=False, soft_wrap=True)
-        if ray is not None:
-            from edgemask.bench.on_ray import OnRay
 
-            executor: Executor = OnRay(settings, ray)
-        else:
-            from edgemask.bench.local import Local
+def _run(tasks: list[Task], store: ResultStore, settings: Settings, jobs: int | None, ray: str | None) -> int:
+    """Run what has no record; the exit status."""
+    from edgemask.bench.progress import progress, summary
+    from edgemask.bench.runner import fetch, run_all
 
-            executor = Local(settings, jobs)
-        with progress(err) as show:
-            tally = run_all(tasks, store, executor, show)
-        err.print(escape(summary(tally)), highlight=False, soft_wrap=True)
-        code = tally.exit_code
-        if tally.theirs:  # another process wrote those: they are on disk, not in this store
-            store = ResultStore(results)
-    if shard is None:
-        _show(names, store, output, settings)
-    if code:
-        raise typer.Exit(code)
+    for why in fetch(tasks, settings):
+        err.print(escape(why), highlight=False, soft_wrap=True)
+    if ray is not None:
+        from edgemask.bench.on_ray import OnRay
+
+        executor: Executor = OnRay(settings, ray)
+    else:
+        from edgemask.bench.local import Local
+
+        executor = Local(settings, jobs)
+    with progress(err) as show:
+        tally = run_all(tasks, store, executor, show)
+    err.print(escape(summary(tally)), highlight=False, soft_wrap=True)
+    return tally.exit_code
 
 
 def _show(names: list[str], store: ResultStore, output: Path, settings: Settings) -> None:
@@ -173,13 +190,14 @@ def report(
     results: Results = Path("results"),
 ) -> None:
     """Write one HTML page of every table, figure, run and mask; it opens from disk, without a network."""
-    from edgemask.bench.report import write_report
-    from edgemask.bench.store import ResultStore
+    out.print(_page(_opened(results), output), highlight=False, soft_wrap=True)
 
-    store = ResultStore(results)
-    for why in store.rejected.values():
-        err.print(escape(f"not trusted: {why}"), highlight=False, soft_wrap=True)
+
+def _page(store: ResultStore, output: Path) -> str:
+    """Write the report page; where it is and how large."""
+    from edgemask.bench.report import write_report
+
     if not len(store):
-        raise ValueError(f"{results} holds no records: `edgemask reproduce NAME` makes them")
+        raise ValueError(f"{store.root} holds no records: `edgemask reproduce NAME` makes them")
     path = write_report(store, output, absent=TEMPORAL)
-    out.print(f"{path}: {len(store)} records, {path.stat().st_size / 2**20:.1f} MiB", highlight=False, soft_wrap=True)
+    return f"{path}: {len(store)} records, {path.stat().st_size / 2**20:.1f} MiB"

@@ -163,6 +163,14 @@ def alter_seed(held):
     held["seed"] = 7
 
 
+def alter_a_curve(held):
+    held["curves"]["loss"][0] = 1.5
+
+
+def rename_a_curve(held):
+    held["curves"] = {"gain": held["curves"]["loss"]}
+
+
 def alter_seed_and_seal(held):
     held["seed"] = 7
     held["digest"] = digest(held)
@@ -177,6 +185,8 @@ def alter_recipe(held):
     [
         (alter_metrics, "was altered after it was written"),
         (alter_seed, "was altered after it was written"),
+        (alter_a_curve, "was altered after it was written"),
+        (rename_a_curve, "was altered after it was written"),
         (alter_seed_and_seal, "holds the record of another run"),
         (alter_recipe, "is not a result record"),
     ],
@@ -187,6 +197,25 @@ def test_an_altered_record_is_not_trusted(store: ResultStore, alter, why):
     alter(held)
     path.write_text(json.dumps(held))
     assert why in ResultStore(store.root).rejected[path]
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        {},
+        {"b": [1e-05, float("nan"), None], "a c": [], "a": [0.1 + 0.2, 3]},
+        {"with } and ]": [1.0], 'with " and \\': [2.0]},
+        {"nested": [[1.0], {"deep": 2.0}]},
+        None,
+    ],
+)
+def test_any_curves_are_trusted_as_written_in_any_order_of_keys(store: ResultStore, curves):
+    path = store.add(RUN, record() | {"curves": curves, "mask": {"curves": curves}})
+    held = json.loads(path.read_text())
+    path.write_text(json.dumps({k: held[k] for k in reversed(held)}))
+    again = ResultStore(store.root)
+    assert not again.rejected
+    assert repr(again.records[0]["curves"]) == repr(curves)
 
 
 def test_a_truncated_or_renamed_record_is_not_trusted(store: ResultStore):

@@ -28,7 +28,7 @@ PER_BLOCK = 64  # records, or their curves, that are unpacked together
 DIGITS = 4  # of a curve's largest value
 ROOM = 7 * 2**20  # bytes of all blocks and the plotting library; the rest of 8 MiB is for the tables themselves
 VIEW_ROOM = 3 * 2**20  # of them, for views of the mask
-EFFORT = 7  # of deflate: 9 takes twice the time for 1.5 % less
+EFFORT = 7  # of deflate: 9 takes up to five times the time for 1.5 % less
 DEFAULTS = Recipe().to_json()
 T = TypeVar("T")
 Tested = tuple[Comparison, Sequence[Versus]]
@@ -71,7 +71,14 @@ def deflated(data: bytes) -> str:
 
 
 def packed(value: Any) -> str:
-    return deflated(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode())
+    try:
+        return deflated(compact_json(value))
+    except ValueError:  # a number that JSON has not: rare, and to look for it in every record takes longer
+        return deflated(compact_json(plain(value)))
+
+
+def compact_json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -144,7 +151,7 @@ def finite(value: float) -> float | None:
 
 def shown(record: Record, store: ResultStore) -> Record:
     """A record as it is, but for its curves and views, and of its recipe what differs from the defaults."""
-    held = {k: plain(v) for k, v in record.items() if k not in ("curves", "explorer")}
+    held = {k: v for k, v in record.items() if k not in ("curves", "explorer")}
     held["recipe"] = {k: v for k, v in held["recipe"].items() if k not in DEFAULTS or v != DEFAULTS[k]}
     return held | {"file": store.path_of(record).relative_to(store.root).as_posix()}
 
@@ -223,8 +230,8 @@ def compact(view: Mapping[str, Any]) -> dict[str, Any]:
     src, dst = src[order], dst[order]
     first = np.diff(dst, prepend=-1) != 0
     gaps = np.where(first, src, np.diff(src, prepend=0))
-    planes = [pack(gaps >> shift & 255, np.uint8) for shift in (0, 8, 16, 24)]
-    edges = {name: pack(unpack(view[name], np.uint8)[order], np.uint8) for name in ("origin", "mask")}
+    planes = [pack(gaps >> shift & 255, np.uint8, EFFORT) for shift in (0, 8, 16, 24)]
+    edges = {name: pack(unpack(view[name], np.uint8)[order], np.uint8, EFFORT) for name in ("origin", "mask")}
     same = {name: view[name] for name in ("nodes", "classes", "origins", "alpha", "true", "before", "after")}
-    degrees = pack(np.bincount(dst, minlength=view["nodes"]), np.uint32)
+    degrees = pack(np.bincount(dst, minlength=view["nodes"]), np.uint32, EFFORT)
     return same | edges | {"degree": degrees, "gaps": planes}
