@@ -71,6 +71,13 @@ def test_the_report_page_comes_with_the_tables_on_demand(tmp_path: Path):
     assert "report.html: 2 records" in said
 
 
+def test_a_suite_without_tables_says_where_they_come_from(tmp_path: Path):
+    said = call("reproduce", "complexity", "explorer", "--only-show").output
+    assert "complexity: no records of growth: `python -m benchmarks --part growth` makes them" in said
+    assert "explorer: its runs are shown by the report page" in said
+    assert not list((tmp_path / "out").iterdir())
+
+
 def test_what_was_not_run_is_said_when_only_shown():
     assert "not run" in call("reproduce", "tiny", "--only-show").output
 
@@ -94,6 +101,11 @@ def test_a_job_file_asks_for_what_it_is_told_and_runs_every_part(tmp_path: Path)
     ):
         assert asked in text
     subprocess.run(["bash", "-n", "jobs/t.sbatch"], check=True)
+
+
+def test_a_job_file_for_a_device_that_cannot_be_is_refused():
+    result = CliRunner().invoke(app, ["slurm", "tiny", "--device", "gpu", "--minutes", "1", "--memory-mib", "1"])
+    assert "device must be auto, cpu or cuda, got 'gpu'" in str(result.exception)
 
 
 def test_a_report_without_records_is_refused():

@@ -86,8 +86,13 @@ def tables(name: str, store: ResultStore) -> list[Comparison]:
     """A suite's tables; that none of its runs is in the store is an error."""
     held = SUITES[name].comparisons(store)
     if not any(cell.values for table in held for cell in table.cells.values()):
-        raise ValueError(f"{name}: {store.root} has no finished run of it; make them with `edgemask reproduce {name}`")
+        raise ValueError(f"{name}: {store.root} has no finished run of it; make them with `{made_by(name)}`")
     return held
+
+
+def made_by(name: str) -> str:
+    """The command that makes a suite's records."""
+    return f"edgemask reproduce {name}" if SUITES[name].tasks() else "python -m benchmarks --part growth"
 
 
 def form(table: Comparison) -> str:

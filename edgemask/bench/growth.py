@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from edgemask.bench.comparison import Cell, Comparison
-from edgemask.bench.store import RecordError, ResultStore
+from edgemask.bench.store import ResultStore
 
 COLUMNS = {"knn": "kNN, s", "spectral": "clusters, s", "enrich": "enrichment, s", "epoch": "epoch, s"}
 # Exponents of N in the paper's analysis: a full search, an eigendecomposition, their sum, dense spectral edges.
@@ -17,7 +17,7 @@ ABOUT = (
 
 
 def growth(store: ResultStore) -> list[Comparison]:
-    """One table per machine that was measured."""
+    """One table per machine that was measured; files that are no such records are rejected by the store."""
     tables = []
     for path in sorted((store.root / "speed").glob("growth-*.json")):
         try:
@@ -34,8 +34,9 @@ def growth(store: ResultStore) -> list[Comparison]:
                 if name in figures["exponents"]:
                     fitted = {("", 0): figures["exponents"][name]}
                     cells["exponent", column] = Cell(fitted, (PAPER[name],), ("none",))
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise RecordError(f"{path} is not a record of growth: {error!r}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            store.rejected[path] = f"{path} is not a record of growth: {error!r}"
+            continue
         rows = tuple(dict.fromkeys(row for row, _ in cells))
         columns = (*COLUMNS.values(), "peak, GiB")
         tables.append(Comparison("complexity", f"Growth, {device}", ABOUT, rows, columns, cells, best="", decimals=3))

@@ -66,7 +66,7 @@ class Local:
                     except (EOFError, OSError):
                         why = f"its process {worker.stop()}"
                         if not worker.ready:
-                            raise RuntimeError(f"a worker could not start: {why}") from None
+                            raise OSError(f"a worker could not start: {why}") from None
                         workers[n] = Worker(self.settings, threads)
                         if at in lost:
                             yield at, Failed(f"{why}, at the second attempt too")

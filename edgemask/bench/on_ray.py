@@ -58,7 +58,7 @@ class OnRay:
                     kind = unplanned.popleft()
                     cluster.send(foresee, kind, planning, tasks[kinds[kind][0]])
                 if unplanned and not cluster.busy and not cluster.possible(planning):
-                    raise RuntimeError(f"no node of the cluster has {shown(planning)}")
+                    raise ValueError(f"no node of the cluster has {shown(planning)}")
                 for what, asked, result in cluster.landed():
                     if isinstance(what, str):
                         first = tasks[kinds[what][0]].label

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +20,12 @@ SIGNIFICANT = 0.05
 FIELDS = (
     *("row", "column", "mean", "std", "seeds", "paper mean", "paper std", "difference"),
     *("rules", "failed", "absent", "records"),
+)
+INTERVAL = f"{100 * LEVEL:g} %"
+STATISTICS = ("", "against", "difference", f"{INTERVAL} interval", "p", "p, Holm", "pairs")
+STATISTICS_FIELDS = (
+    *("family", "row", "against", "difference", f"{INTERVAL} low", f"{INTERVAL} high"),
+    *("p", "p Holm", "pairs", "smallest p"),
 )
 
 
@@ -125,20 +131,25 @@ def latex(c: Comparison) -> str:
         text = rf"\textbf{{\boldmath {text}}}" if (row, column) in best else text
         return rf"{text} {{\scriptsize {more}}}" if more else text
 
-    def line(cells: Sequence[str]) -> str:
-        return " & ".join(cells) + r" \\"
-
     about = " ".join(part for part in (c.title.rstrip(".") + ".", c.about, caption(c)) if part)
+    head = ["", *map(latex_text, c.columns), "selection"]
+    body = [[latex_text(r), *(shown(r, column) for column in c.columns), latex_text(rules(c, r))] for r in c.rows]
+    label = rf"\label{{tab:{c.name.replace('_', '-')}}}"
+    return latex_table([rf"\caption{{{latex_text(about)}}}", label], f"l{'r' * len(c.columns)}l", head, body)
+
+
+def latex_table(above: Sequence[str], kinds: str, head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A `table` with some lines above its rows; `kinds` are the columns'."""
+    first, *rows = (" & ".join(cells) + r" \\" for cells in (head, *body))
     lines = [
         r"\begin{table}[htbp]",
         r"\centering",
-        rf"\caption{{{latex_text(about)}}}",
-        rf"\label{{tab:{c.name.replace('_', '-')}}}",
-        rf"\resizebox{{\textwidth}}{{!}}{{\begin{{tabular}}{{@{{}}l{'r' * len(c.columns)}l@{{}}}}",
+        *above,
+        rf"\resizebox{{\textwidth}}{{!}}{{\begin{{tabular}}{{@{{}}{kinds}@{{}}}}",
         r"\toprule",
-        line(["", *map(latex_text, c.columns), "selection"]),
+        first,
         r"\midrule",
-        *(line([latex_text(r), *(shown(r, column) for column in c.columns), latex_text(rules(c, r))]) for r in c.rows),
+        *rows,
         r"\bottomrule",
         r"\end{tabular}}",
         r"\end{table}",
@@ -156,10 +167,14 @@ def csv_text(c: Comparison) -> str:
             cell = c.cell(row, column)
             paper = (*cell.paper, math.nan, math.nan)[:2]
             numbers = [cell.mean, cell.std, len(cell.by_seed), *paper, cell.difference]
-            held = ["" if math.isnan(n) else f"{n:.10g}" for n in numbers]
+            held = list(map(csv_number, numbers))
             absent = cell.absent or ("" if cell.values or cell.failed else ours(cell, c.decimals))
             writer.writerow([row, column, *held, "; ".join(cell.rules), cell.failed, absent, len(cell.keys)])
     return sink.getvalue()
+
+
+def csv_number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.10g}"
 
 
 def rich_table(c: Comparison) -> Table:
@@ -184,26 +199,61 @@ def rich_table(c: Comparison) -> Table:
 def statistics_markdown(compared: Sequence[Versus], decimals: int = 2) -> str:
     """The comparisons of `statistics.compare`, a table for each family; adjusted p below 0.05 in bold."""
     parts = []
+    for against, members, note in families(compared, markdown_text):
+        parts.append(f"{against}:")
+        lines = [table_line(STATISTICS), table_line(["---", "---", *["---:"] * 5])]
+        for v in members:
+            *texts, adjusted, pairs = statistics_texts(v, decimals)
+            mark = "**" if v.adjusted < SIGNIFICANT else ""
+            names = map(markdown_text, (v.row, v.other))
+            lines.append(table_line([*names, *texts, f"{mark}{adjusted}{mark}", pairs]))
+        parts += ["\n".join(lines)] if members else []
+        parts.append(note)
+    return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def statistics_latex(compared: Sequence[Versus], decimals: int = 2) -> str:
+    """The same as a `table` for each family, which needs what `latex` needs; of a family without pairs a sentence."""
+    parts = []
+    for against, members, note in families(compared, latex_text):
+        body = []
+        for v in members:
+            *texts, adjusted, pairs = map(latex_text, (v.row, v.other, *statistics_texts(v, decimals)))
+            bold = rf"\textbf{{\boldmath {adjusted}}}" if v.adjusted < SIGNIFICANT else adjusted
+            body.append([*texts, bold, pairs])
+        about, head = f"{against}. {note}", list(map(latex_text, STATISTICS))
+        parts.append(latex_table([rf"\caption{{{about}}}"], "llrrrrr", head, body) if body else f"{about}\n")
+    return "\n".join(parts)
+
+
+def statistics_csv(compared: Sequence[Versus]) -> str:
+    """One line per comparison, to ten digits; a number that is not there is empty."""
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(STATISTICS_FIELDS)
+    for v in compared:
+        numbers = (v.difference, v.low, v.high, v.p, v.adjusted, v.pairs, v.smallest_p)
+        writer.writerow([v.family, v.row, v.other, *map(csv_number, numbers)])
+    return sink.getvalue()
+
+
+def families(compared: Sequence[Versus], escaped: Callable[[str], str]) -> Iterator[tuple[str, list[Versus], str]]:
+    """Of each family what it is against, the comparisons that have pairs, and what is to be said of the pairs."""
     for family in dict.fromkeys(v.family for v in compared):
         members = [v for v in compared if v.family == family]
-        parts.append(f"Against {markdown_text(members[0].other) if family == REFERENCE else 'the best other row'}:")
-        lines = [
-            table_line(["", "against", "difference", f"{100 * LEVEL:g} % interval", "p", "p, Holm", "pairs"]),
-            table_line(["---", "---", *["---:"] * 5]),
-        ]
-        for v in (v for v in members if v.pairs):
-            gap, mark = number(v.difference, decimals, sign=True), "**" if v.adjusted < SIGNIFICANT else ""
-            span = NOTHING if math.isnan(v.low) else f"{number(v.low, decimals)} to {number(v.high, decimals)}"
-            texts = [gap, span, p_text(v.p), f"{mark}{p_text(v.adjusted)}{mark}", str(v.pairs)]
-            lines.append(table_line([markdown_text(v.row), markdown_text(v.other), *texts]))
-        parts += ["\n".join(lines)] if len(lines) > 2 else []
+        against = f"Against {escaped(members[0].other) if family == REFERENCE else 'the best other row'}"
         least = {v.pairs: v.smallest_p for v in sorted(members, key=lambda v: v.pairs) if v.pairs}
         notes = [f"{n} pair{'s' * (n > 1)} allow{'s' * (n == 1)} no p below {p:.3g}" for n, p in least.items()]
-        if lost := [markdown_text(v.row) for v in members if not v.pairs]:
+        if lost := [escaped(v.row) for v in members if not v.pairs]:
             notes.append(f"left out, without a run in common: {', '.join(lost)}")
         text = "; ".join(notes)
-        parts.append(f"{text[0].upper()}{text[1:]}.")
-    return "\n\n".join(parts) + "\n" if parts else ""
+        yield against, [v for v in members if v.pairs], f"{text[0].upper()}{text[1:]}."
+
+
+def statistics_texts(v: Versus, decimals: int) -> list[str]:
+    """Difference, interval, p, adjusted p and pairs."""
+    span = NOTHING if math.isnan(v.low) else f"{number(v.low, decimals)} to {number(v.high, decimals)}"
+    return [number(v.difference, decimals, sign=True), span, p_text(v.p), p_text(v.adjusted), str(v.pairs)]
 
 
 def p_text(p: float) -> str:

@@ -38,6 +38,6 @@ def main() -> None:
     """Run the command line; what the user got wrong is one line on stderr and exit status 2."""
     try:
         app()
-    except (ValueError, DataError, OSError) as error:
+    except (ValueError, DataError, OSError, ImportError) as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 app = typer.Typer()
 Results = Annotated[Path, typer.Option(help="The folder of records.")]
 TEMPORAL = ("elliptic", "arxiv")
+EMPTY = {  # suites that may have no table
+    "complexity": "no records of growth: `python -m benchmarks --part growth` makes them",
+    "explorer": "its runs are shown by the report page",
+}
 
 
 @app.command()
@@ -59,7 +63,7 @@ def reproduce(
             listing.add_row(found.name, found.title, str(len(found.tasks())))
         wide().print(listing)
         return
-    names = list(SUITES) if names == ["all"] else names
+    names = list(SUITES) if "all" in names else names
     tasks = [t for t in all_tasks(names) if seeds is None or t.seed < seeds]
     if shard is not None:
         from edgemask.bench.slurm import shard as part
@@ -86,10 +90,14 @@ def _opened(results: Path) -> ResultStore:
     from edgemask.bench.store import ResultStore
 
     store = ResultStore(results)
-    for why in store.rejected.values():
-        err.print(escape(f"not trusted: {why}"), highlight=False, soft_wrap=True)
+    _name_rejected(store)
     gc.freeze()  # thousands of records need not be searched for garbage again and again
     return store
+
+
+def _name_rejected(store: ResultStore, after: int = 0) -> None:
+    for why in list(store.rejected.values())[after:]:
+        err.print(escape(f"not trusted: {why}"), highlight=False, soft_wrap=True)
 
 
 def _run(tasks: list[Task], store: ResultStore, settings: Settings, jobs: int | None, ray: str | None) -> int:
@@ -116,29 +124,43 @@ def _run(tasks: list[Task], store: ResultStore, settings: Settings, jobs: int | 
 def _show(names: list[str], store: ResultStore, output: Path, settings: Settings) -> None:
     """Print the tables of some suites, and write them and their figures."""
     from edgemask.bench.figures import FIGURES, save
-    from edgemask.bench.render import csv_text, latex, markdown, rich_table, statistics_markdown
+    from edgemask.bench.render import (
+        csv_text,
+        latex,
+        markdown,
+        rich_table,
+        statistics_csv,
+        statistics_latex,
+        statistics_markdown,
+    )
     from edgemask.bench.statistics import compare
-    from edgemask.bench.suites import suite
+    from edgemask.bench.suites import SUITES, suite
     from edgemask.data import benchmark
 
     absent = [name for name in TEMPORAL if not benchmark(name).available(settings.store())]
+    output.mkdir(parents=True, exist_ok=True)
     for name in names:
+        trusted = len(store.rejected)
         tables = suite(name).comparisons(store, absent)
+        _name_rejected(store, trusted)
         for table in tables:
             wide().print(rich_table(table))
         versus = [v for table in tables for v in (compare(table) if table.tested else [])]
         forms = {
             "md": "\n\n".join([markdown(t) for t in tables] + ([statistics_markdown(versus)] if versus else [])),
-            "tex": "\n\n".join(latex(t) for t in tables),
+            "tex": "\n\n".join([latex(t) for t in tables] + ([statistics_latex(versus)] if versus else [])),
             "csv": "\n".join(csv_text(t) for t in tables),
+            "tests.csv": statistics_csv(versus) if versus else "",
         }
-        output.mkdir(parents=True, exist_ok=True)
-        for suffix, text in forms.items():
-            if tables:
-                (output / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+        written = {suffix: text for suffix, text in forms.items() if text}
+        for suffix, text in written.items():
+            (output / f"{name}.{suffix}").write_text(text, encoding="utf-8")
         if name in FIGURES and any(t.keys or name == "complexity" for t in tables):
             save(name, store, output / f"{name}.svg")
-        out.print(f"{output / name}.*", markup=False, highlight=False, soft_wrap=True)
+        said = f"{output / name}.*" if written else f"{name}: {EMPTY.get(name, 'nothing to show')}"
+        out.print(said, markup=False, highlight=False, soft_wrap=True)
+    if len(names) == len(SUITES):
+        save("flow", store, output / "flow.svg")
 
 
 @app.command()
@@ -163,8 +185,12 @@ def slurm(
     from edgemask.bench.slurm import job_file
     from edgemask.bench.suites import SUITES, all_tasks
 
-    names = list(SUITES) if names == ["all"] else names
+    names = list(SUITES) if "all" in names else names
     tasks = [t for t in all_tasks(names) if seeds is None or t.seed < seeds]
+    if device not in ("auto", "cpu") and not device.startswith("cuda"):  # the nodes' devices need not be here
+        raise ValueError(f"device must be auto, cpu or cuda, got {device!r}")
+    if minutes is None or memory_mib is None:
+        err.print("predicting time and memory on this machine; --minutes and --memory-mib say them", highlight=False)
     text = job_file(
         names,
         tasks,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgemask.bench import paper
-from edgemask.bench.baselines import EXPLAINED, beside, citation_row, other_row, page, settled
-from edgemask.methods.registry import METHODS
+from edgemask.bench.baselines import EXPLAINED, TRANSFERS, beside, citation_row, of, other_row, page, settled
+from edgemask.bench.store import ResultStore
+from edgemask.methods.registry import METHODS, cost_class
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +30,7 @@ def record(method: str, benchmark: str, protocol: str, targets: dict[str, float]
     }
 
 
-def citation(value: float, transfers=("AC→D", "AD→C", "CD→A"), **more):
+def citation(value: float, transfers=TRANSFERS, **more):
     both = ("micro_f1", "macro_f1")
     return [record("mmd", "citation", t, {"x": value}, both, seed=s, **more) for t in transfers for s in range(2)]
 
@@ -40,8 +42,14 @@ def test_the_page_is_what_the_records_say():
 def test_a_system_stands_beside_the_papers_figure_and_their_difference():
     row = citation_row("mmd", citation(0.66))
     assert "| 66.0 ± 0.0 / 66.0 ± 0.0 |" in row
-    assert "**66.0** | 65.2 (+0.8) |" in row
-    assert "2.0 s, 100 MiB | last |" in row
+    assert "**66.0** | 2.0 s, 100 MiB | last |" in row
+    cells = "68.7 (-2.7) / 65.9 (+0.1) | 70.2 (-4.2, note 6) / 65.8 (+0.2) | 62.2 (+3.8, note 6) / 58.5 (+7.5, note 6)"
+    assert row.endswith(f"\n| ↳ paper's | {cells} | 65.2 (+0.8) |  |  |")
+
+
+def test_a_system_the_paper_does_not_have_is_one_row():
+    runs = [record("irm", "citation", t, {"x": 0.6}, ("micro_f1", "macro_f1")) for t in TRANSFERS]
+    assert "\n" not in citation_row("irm", runs)
 
 
 def test_a_difference_over_three_points_is_explained_or_marked():
@@ -81,3 +89,11 @@ def test_explanations_are_of_systems_and_benchmarks_there_are():
     for key in EXPLAINED:
         if isinstance(key, tuple):
             assert key[0] in METHODS
+
+
+def test_cost_classes_are_what_the_records_say():
+    everything = [r for r in ResultStore(ROOT / "results") if r.get("method") and not r.get("also")]
+    times = {n: np.median([r["seconds"]["train"] for r in of(n, "citation", everything)]) for n in METHODS}
+    for name, seconds in times.items():
+        low, high = map(int, cost_class(name).rstrip("×").split("–"))
+        assert low <= round(seconds / times["erm-gcn"]) <= high, name

@@ -189,7 +189,7 @@ def test_what_no_node_holds_fails_and_the_others_run(events, tmp_path: Path):
 
 
 def test_a_cluster_without_a_place_for_anything_is_an_error(events, tmp_path: Path):
-    with pytest.raises(RuntimeError, match="no node of the cluster has 1 CPU"):
+    with pytest.raises(ValueError, match="no node of the cluster has 1 CPU"):
         events(FakeRay({"CPU": 0}), [Toy(0, str(tmp_path / "log"))])
 
 

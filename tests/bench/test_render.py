@@ -13,6 +13,7 @@ from edgemask.bench.comparison import ABSENT, Cell, Comparison
 from edgemask.bench.render import (
     FIELDS,
     GREEK,
+    STATISTICS_FIELDS,
     beside,
     caption,
     csv_text,
@@ -23,6 +24,8 @@ from edgemask.bench.render import (
     number,
     ours,
     rich_table,
+    statistics_csv,
+    statistics_latex,
     statistics_markdown,
 )
 from edgemask.bench.statistics import Versus, compare
@@ -166,8 +169,8 @@ def unescaped(text: str, character: str) -> int:
     return len(re.findall(rf"(?<!\\)(?:\\\\)*{re.escape(character)}", text))
 
 
-def test_latex_is_balanced_and_every_row_has_as_many_cells():
-    text = latex(NASTY)
+def balanced(text: str) -> list[str]:
+    """The rows of one `table`, whose braces, dollars and environments close."""
     bare = re.sub(r"\\[{}$&%#_]", "", text)
     depth = 0
     for c in bare:
@@ -177,10 +180,14 @@ def test_latex_is_balanced_and_every_row_has_as_many_cells():
     assert bare.count("$") % 2 == 0
     assert re.findall(r"\\begin{(\w+)}", text) == re.findall(r"\\end{(\w+)}", text)[::-1]
     body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
-    rows = [line for line in body.splitlines() if line.endswith(r"\\")]
-    assert {unescaped(row.removesuffix(r"\\"), "&") for row in rows} == {3}
-    assert len(rows) == 4
     assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 1
+    return [line.removesuffix(r" \\") for line in body.splitlines() if line.endswith(r"\\")]
+
+
+def test_latex_is_balanced_and_every_row_has_as_many_cells():
+    rows = balanced(latex(NASTY))
+    assert {unescaped(row, "&") for row in rows} == {3}
+    assert len(rows) == 4
 
 
 def test_latex_leaves_no_special_character_unescaped():
@@ -292,3 +299,63 @@ def test_a_single_pair_has_no_interval_and_no_comparisons_no_text():
 def test_a_family_of_which_nothing_was_run_still_names_its_rows():
     none = table({("erm", "x"): Cell(), ("ours", "x"): cell(2.0)}, reference="erm", tested=("x",))
     assert statistics_markdown(compare(none)) == "Against erm:\n\nLeft out, without a run in common: ours.\n"
+
+
+SPECIAL = compare(
+    table(
+        {
+            ("erm_{1}*", "x"): cell(1.0, 2.0, 3.0),
+            ("`a|b`, λ & 50%", "x"): cell(2.0, 3.5, 4.0),
+            ("one, [x]", "x"): cell(1.25),
+            ("lost #~", "x"): Cell(failed=3),
+        },
+        reference="erm_{1}*",
+        tested=("x",),
+    )
+)
+
+
+def test_statistics_in_latex_are_a_balanced_table_for_each_family_with_nothing_unescaped():
+    text = statistics_latex(SPECIAL)
+    first, second = text.split("\n\n")
+    for part, rows in ((first, 3), (second, 4)):
+        body = balanced(part)
+        assert {unescaped(row, "&") for row in body} == {6}
+        assert len(body) == rows
+    assert text.isascii()
+    assert "nan" not in text
+    for c in "%#_~":
+        assert unescaped(text, c) == 0, c
+    head, ours, one = balanced(first)
+    assert head == r" & against & difference & 95 \% interval & p & p, Holm & pairs"
+    assert ours.startswith(
+        r"\texttt{a$|$b}, $\lambda$ \& 50\% & erm\_\{1\}$^*$ & +1.17 & 1.00 to 1.50 & 0.2500 & 0.5000"
+    )
+    assert one == r"one, {[}x{]} & erm\_\{1\}$^*$ & +0.25 & -- & 1.0000 & 1.0000 & 1"
+    notes = "1 pair allows no p below 1; 3 pairs allow no p below 0.25; left out, without a run in common: "
+    assert rf"\caption{{Against erm\_\{{1\}}$^*$. {notes}lost \#\textasciitilde{{}}.}}" in first
+    assert rf"\caption{{Against the best other row. {notes}" in second
+
+
+def test_latex_of_statistics_marks_what_is_significant_and_says_what_has_no_pairs():
+    sure = Versus("reference", "a", "erm", 20, -1.0, -1.5, -0.5, 1e-5, 2e-5)
+    expected = r"a & erm & $-$1.00 & $-$1.50 to $-$0.50 & $<$ 0.0001 & \textbf{\boldmath $<$ 0.0001} & 20"
+    assert balanced(statistics_latex([sure]))[1] == expected
+    none = [Versus("reference", "a_b", "erm")]
+    assert statistics_latex(none) == "Against erm. Left out, without a run in common: a\\_b.\n"
+    assert statistics_latex([]) == ""
+
+
+def test_statistics_in_csv_have_every_comparison_at_full_precision_and_no_nan():
+    text = statistics_csv(SPECIAL)
+    lines = list(csv.DictReader(io.StringIO(text)))
+    assert tuple(lines[0]) == STATISTICS_FIELDS
+    assert [(k["family"], k["row"], k["against"]) for k in lines] == [(v.family, v.row, v.other) for v in SPECIAL]
+    assert lines[0] == {
+        "family": "reference", "row": "`a|b`, λ & 50%", "against": "erm_{1}*", "difference": "1.166666667",
+        "95 % low": "1", "95 % high": "1.5", "p": "0.25", "p Holm": "0.5", "pairs": "3", "smallest p": "0.25",
+    }  # fmt: skip
+    assert (lines[1]["row"], lines[1]["95 % low"], lines[1]["95 % high"], lines[1]["p"]) == ("one, [x]", "", "", "1")
+    assert list(lines[2].values())[3:] == ["", "", "", "", "", "0", "1"]
+    assert "nan" not in text
+    assert statistics_csv([]) == ",".join(STATISTICS_FIELDS) + "\n"

@@ -309,7 +309,7 @@ def test_workers_that_die_cost_only_their_own_task(log, tmp_path: Path, monkeypa
 @pytest.mark.slow
 def test_a_worker_that_cannot_start_ends_the_suite(log, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(local, "serve", toy_task.broken)
-    with pytest.raises(RuntimeError, match="a worker could not start: its process ended with status 7"):
+    with pytest.raises(OSError, match="a worker could not start: its process ended with status 7"):
         run_all([Toy(0, log)], ResultStore(tmp_path / "r"), Local(CPU, 1), quiet)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from edgemask.bench.run import ORACLE, Run
 from edgemask.bench.store import ResultStore, identity
 from edgemask.bench.suites import ROBUST, STAR, SUITES, Entry, Runs, all_tasks, suite
 from edgemask.methods.registry import METHODS, entry
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def record(task, values: dict[str, dict[str, float]] | None = None, **more):
@@ -122,9 +125,31 @@ def test_what_is_missing_or_failed_or_cannot_be_is_said(tmp_path: Path):
     first, second = RUNS.tasks()
     store.add(first, record(first, {"ES": {"roc_auc": 0.5}}))
     assert shown.cell(store, ()).absent == "1 of 2 runs"
+    assert shown.cell(store, ("twitch",)) == shown.cell(store, ())  # records count wherever their data is
     store.add(second, record(second, {}, failed={"kind": "DivergenceError", "message": "epoch 2"}))
     cell = shown.cell(store, ())
     assert (cell.failed, cell.absent, len(cell.values)) == (1, "", 1)
+
+
+def test_what_we_found_stands_only_beside_whole_tables(tmp_path: Path):
+    whole, empty = (
+        SUITES["ablation_lambda"].comparisons(ResultStore(root))[0] for root in (ROOT / "results", tmp_path)
+    )
+    assert "**λ does not matter.**" in whole.findings[0]
+    assert not empty.findings
+
+
+def test_a_file_that_is_no_record_of_growth_is_rejected_and_the_others_stay(tmp_path: Path):
+    kept = next((ROOT / "results" / "speed").glob("growth-*.json"))
+    (tmp_path / "speed").mkdir()
+    shutil.copy(kept, tmp_path / "speed")
+    foreign = [tmp_path / "speed" / f"growth-{n}.json" for n in range(3)]
+    for path, content in zip(foreign, ('{"x": 1}', "[]", "{"), strict=True):
+        path.write_text(content)
+    store = ResultStore(tmp_path)
+    assert len(SUITES["complexity"].comparisons(store)) == 1
+    assert set(store.rejected) == set(foreign)
+    assert all("is not a record of growth" in why for why in store.rejected.values())
 
 
 def test_an_empty_cell_has_no_mean():
