@@ -24,6 +24,7 @@ from edgemask.recipe import Recipe
 
 pytestmark = pytest.mark.browser
 CHROMIUM = "/usr/bin/chromium"
+ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -103,7 +104,7 @@ def opened(browser, address):
     """Opens the page in a window of its own; whatever it asks the network for or complains of fails the test."""
     contexts, said = [], []
 
-    def opener(width=1360, height=900, **options):
+    def opener(width=1360, height=900, address=address, **options):
         contexts.append(browser.new_context(viewport={"width": width, "height": height}, **options))
         page = contexts[-1].new_page()
         page.on("console", lambda message: said.append(f"console {message.type}: {message.text}"))
@@ -152,6 +153,14 @@ def test_it_is_interactive_within_three_seconds_and_loads_nothing_else(page):
     assert page.locator("h1").inner_text() == "edgemask results"
     page.locator(".rejected summary").click()
     assert "citation/erm-gcn/<b>.json is not a result record" in page.locator(".rejected").inner_text()
+
+
+def test_the_page_of_all_committed_records_is_small_and_interactive_within_three_seconds(opened, tmp_path):
+    path = write_report(ResultStore(ROOT / "results"), tmp_path / "report.html", absent=("elliptic", "arxiv"))
+    assert path.stat().st_size < 8 * 2**20
+    page = opened(address=path.as_uri())
+    assert page.evaluate("performance.getEntriesByName('interactive')[0].startTime") < 3000
+    assert page.locator(f"{TABLE} tbody tr").count() > 30  # every method's row
 
 
 def test_no_script_but_its_own_can_run(opened, browser, address):

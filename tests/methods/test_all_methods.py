@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from edgemask import inference
+from edgemask.batches import Batches
 from edgemask.data.synthetic import demo_family
 from edgemask.graph import Graph, GraphError
 from edgemask.methods.registry import METHODS, entry
@@ -13,6 +14,7 @@ from edgemask.training import Fit
 
 EPOCHS = 12
 SMALL = {"epochs": EPOCHS, "hidden": 8, "alpha": (0.0,), "select": "last", "average": 0.0, "lr": 0.01}
+WHOLE = ("ada", "eerm", "grm")  # they refuse batches
 ENRICHED = {"k": 3, "clusters": 4, "spectral_budget": 2.0}
 
 
@@ -126,8 +128,33 @@ def test_hyper_parameters_have_sound_ranges(name):
             found.under(None, **{key: np.nan})
 
 
-@pytest.mark.parametrize("name", [n for n in METHODS if METHODS[n].recipe.backbone != "mlp"])
-def test_the_enriched_graph_averaging_and_batches_can_be_granted(name, family):
-    trainer = fit(name, family, epochs=2, **ENRICHED, knn_ratio=1.0, average=0.05, average_from=0.0)
+@pytest.mark.parametrize("name", METHODS)
+def test_the_enriched_graph_averaging_propagation_and_batches_can_be_granted(name, family, monkeypatch):
+    """Batches are refused by name where a method needs whole graphs; all else is granted to it too."""
+    drawn, sizes = Batches.part, {"alpha": [], "beta": []}
+
+    def part(batches, *which):
+        source, edges = drawn(batches, *which)
+        sizes[source.domain.name].append(len(source.train))
+        return source, edges
+
+    monkeypatch.setattr(Batches, "part", part)
+    granted = {"epochs": 2, **ENRICHED, "knn_ratio": 1.0, "average": 0.05, "average_from": 0.0}
+    granted |= {"select": "source-val", "alpha": (0.0, 0.5)}
+    batches = {"batch_size": 20, "fan_out": 3}
+    if name in WHOLE:
+        with pytest.raises(ValueError, match=f"(?i)^(?=.*{name}).*batch_size must be None"):
+            fit(name, family, **granted, **batches)
+        batches = {}
+    trainer = fit(name, family, **granted, **batches)
     assert trainer.average is not None
     assert all(source.sampler is not None for source in trainer.sources)
+    for source in trainer.sources:
+        found = sizes[source.domain.name]
+        assert sum(found) == (2 * len(source.train) if batches else 0)  # every training node once an epoch
+        assert max(found, default=0) <= 20
+    assert np.isfinite([trainer.history[-1][f"select {alpha}"] for alpha in ("0", "0.5")]).all()
+    graph = family["unseen"].without_labels()
+    plain, propagated = (inference.probabilities(trainer.method, graph, alpha) for alpha in (0.0, 0.5))
+    np.testing.assert_allclose(propagated.sum(1), 1, atol=1e-6)
+    assert np.abs(propagated - plain).max() > 1e-3
