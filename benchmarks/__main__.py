@@ -19,7 +19,7 @@ import torch
 from benchmarks import enrichment, kernels, page, plans, required, runs, scale, steps
 from benchmarks.common import RESULTS, Figures, Setup, isolated, read_record, write_record
 
-PARTS = ("descent", "ascent", "enrich", "kernels", "run", "growth", "scale", "plan")
+PARTS = ("descent", "ascent", "enrich", "kernels", "run", "growth", "scale", "sparse", "plan")
 
 
 def measure(part: str, setup: Setup, up_to: int) -> Figures:
@@ -31,6 +31,7 @@ def measure(part: str, setup: Setup, up_to: int) -> Figures:
         "kernels": (kernels.part, {}),
         "run": (runs.part, {}),
         "scale": (scale.part, {"sizes": scale.SIZES[-1:]}),
+        "sparse": (scale.part, {"sizes": scale.SIZES[-1:], "words": scale.WORDS}),
         "growth": (scale.part, {"sizes": sizes}),
         "plan": (plans.part, {}),
     }

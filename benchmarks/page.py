@@ -128,6 +128,7 @@ SECTIONS: dict[str, Callable[[Record], str]] = {
     "kernels": kernels,
     "run": run,
     "scale": growth,
+    "sparse": growth,
     "growth": growth,
     "plan": plan,
     "accuracy": accuracy,

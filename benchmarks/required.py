@@ -16,7 +16,15 @@ class Check(NamedTuple):
 
 def checks(record: Record) -> list[Check]:
     """What is required of this part on this kind of machine."""
-    rules = {"descent": step, "ascent": step, "enrich": enrich, "run": run, "scale": scale, "growth": growth}
+    rules = {
+        "descent": step,
+        "ascent": step,
+        "enrich": enrich,
+        "run": run,
+        "scale": scale,
+        "sparse": scale,
+        "growth": growth,
+    }
     return rules[record["part"]](record) if record["part"] in rules else []
 
 
@@ -59,7 +67,8 @@ def run(record: Record) -> list[Check]:
 def scale(record: Record) -> list[Check]:
     peak = peak_mib(record["figures"]["points"][-1]["peak"], record)
     wanted = f"under 20 GiB{'' if on_cpu(record) else ' of GPU memory'}"
-    return [Check("10⁶ nodes, 10⁷ edges: enrichment and an epoch", wanted, size(peak), peak < 20 * GIB)]
+    what = "10⁶ nodes, 10⁷ edges" + (", 5,000 sparse features" if record["part"] == "sparse" else "")
+    return [Check(f"{what}: enrichment and an epoch", wanted, size(peak), peak < 20 * GIB)]
 
 
 def growth(record: Record) -> list[Check]:

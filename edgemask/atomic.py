@@ -10,6 +10,19 @@ from pathlib import Path
 from typing import Any
 
 
+def writable(path: Path) -> None:
+    """Refuse a path that `replacing` could not write, before the work whose result is to go there."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a file to write")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror}") from error
+
+
 @contextmanager
 def replacing(path: Path, *, text: bool = False, once: bool = False) -> Iterator[Any]:
     """A file that takes the place of `path` once all is written and on disk, and not before; its folder is made.

@@ -104,8 +104,12 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def score(self, graph: Graph, y: None = None, sample_weight: None = None) -> float:
         """The estimator's metric on a labelled graph."""
+        return self.scores(graph, (self.metric,))[self.metric]
+
+    def scores(self, graph: Graph, metrics: Sequence[str]) -> dict[str, float]:
+        """Several metrics on a labelled graph."""
         self._check_classes(graph)
-        return score((self.metric,), graph, self.predict_proba(graph))[self.metric]
+        return score(metrics, graph, self.predict_proba(graph))
 
     def explain(self, graph: Graph) -> EdgeMask:
         """The MaskNet's value for every edge of the (enriched) graph, with the edge's origin."""
@@ -192,10 +196,13 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_classes(self, graph: Graph) -> None:
         """Where a graph's labels are looked at, they must be the model's; where not, they may be anything."""
         self._check_fitted()
-        if graph.classes and graph.classes != tuple(self.classes_):
+        if not graph.labelled.any():
+            raise GraphError(f"graph {graph.name!r} has no labels")
+        if graph.classes != tuple(self.classes_):
             raise GraphError(
                 f"graph {graph.name!r}, classes: {graph.classes}, "
-                f"but the model was trained on {tuple(map(str, self.classes_))}"
+                f"but the model was trained on {tuple(map(str, self.classes_))}; "
+                "a file can name classes of which it has no node (docs/data.md)"
             )
 
 

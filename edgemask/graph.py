@@ -232,6 +232,8 @@ class Graph:
 
     def _checked_edges(self, undirected: bool, duplicates: str, self_loops: str, isolated: str) -> Array:
         n, edges = self.num_nodes, self._array("edges", self.edges)
+        if not isinstance(undirected, bool | np.bool_):
+            self._fail("undirected", f"must be true or false, got {undirected!r}")
         if edges.size == 0:
             edges = np.empty((2, 0), dtype=np.int64)
         if edges.ndim != 2 or edges.shape[0] != 2:

@@ -320,12 +320,18 @@ class Fit:
         if self.path is None or not self.path.exists():
             return None, {}
         tensors, meta = checkpoint.read(self.path, "checkpoint")
-        for key, value in self._task().items():
-            if meta["task"].get(key) != value:
+        theirs, ours = _flat(meta["task"]), _flat(self._task())
+        for key in theirs | ours:
+            if theirs.get(key) != ours.get(key):
                 raise checkpoint.CheckpointError(
-                    f"{self.path} is a checkpoint of another task: its {key} is {meta['task'].get(key)}, here {value}"
+                    f"{self.path} is a checkpoint of another task: its {key} is {theirs.get(key)}, here {ours.get(key)}"
                 )
         return (tensors, meta["trainer"]), meta["held_out"]
+
+
+def _flat(task: Mapping[str, Any]) -> dict[str, Any]:
+    """A task with the recipe's settings one by one."""
+    return {k: v for k, v in task.items() if k != "recipe"} | dict(task.get("recipe", {}))
 
 
 def advice(recipe: Recipe) -> str:

@@ -365,9 +365,28 @@ def test_a_model_and_a_graph_that_do_not_fit_are_told(monkeypatch, capsys, tmp_p
     write_graph(A.without_labels(), tmp_path / "bare.npz")
     call("fit", "a.npz", "--model", "model", *SETS, "--device", "cpu")
     assert "graph 'alpha', x: 9 features" in complaint(monkeypatch, capsys, "predict", "model", "narrow.npz")
-    assert "no labelled node to score" in complaint(monkeypatch, capsys, "evaluate", "model", "bare.npz")
+    assert "graph 'alpha' has no labels" in complaint(monkeypatch, capsys, "evaluate", "model", "bare.npz")
+    write_graph(A.with_(classes=tuple(f"other {c}" for c in A.classes)), tmp_path / "renamed.npz")
+    assert "but the model was trained on" in complaint(monkeypatch, capsys, "evaluate", "model", "renamed.npz")
     assert "training needs labels" in complaint(monkeypatch, capsys, "fit", "bare.npz", "--model", "other")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["--read", "undirected=no"], "undirected: must be true or false, got 'no'"),
+        (["--read", "nope=1"], "a.npz: no option 'nope' of reading a graph"),
+        (["--model", "."], ". is a folder, not a file to write"),
+        (["--model", "a.npz/model"], "a.npz/model cannot be written"),
+        (["--checkpoint", "a.npz/state"], "a.npz/state cannot be written"),
+    ],
+)
+def test_what_a_fit_cannot_read_or_write_is_said_before_it_trains(monkeypatch, capsys, tmp_path: Path, given, why):
+    monkeypatch.setattr("edgemask.training.Fit.run", lambda fit: pytest.fail("it trained"))
+    write_graph(A, tmp_path / "a.npz")
+    assert why in complaint(monkeypatch, capsys, "fit", "a.npz", "--model", "model", *given)
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_file_that_is_no_model_is_refused(monkeypatch, capsys, tmp_path: Path):

@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from edgemask import EdgeMaskClassifier, Graph, GraphError, checkpoint
 from edgemask.checkpoint import CheckpointError
 from edgemask.data.synthetic import demo_family
-from edgemask.metrics import MetricError, macro_f1
+from edgemask.metrics import macro_f1
 
 TINY = {"epochs": 6, "clusters": 5, "k": 3, "hidden": 8, "mask_projection": 8, "mask_hidden": 8, "device": "cpu"}
 A, B, C = demo_family(80).values()
@@ -167,7 +167,7 @@ def test_a_source_that_does_not_fit_is_refused(sources, message):
 
 
 def test_scoring_a_graph_without_labels_is_refused(model):
-    with pytest.raises(MetricError, match="graph 'gamma': no labelled node"):
+    with pytest.raises(GraphError, match="graph 'gamma' has no labels"):
         model.score(C.without_labels())
 
 

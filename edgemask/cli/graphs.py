@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from edgemask.atomic import replacing, writable
 from edgemask.cli.common import (
     Device,
     Reading,
@@ -57,6 +58,9 @@ def fit(
     from edgemask.estimator import EdgeMaskClassifier
 
     first = started().first
+    for path in (model, checkpoint):
+        if path is not None and first:
+            writable(path)
     estimator = EdgeMaskClassifier(recipe, seed=seed, device=device, metric=metric, **pairs(settings))
     with progress("fit") if first else nullcontext() as on_epoch:
         estimator.fit(
@@ -98,7 +102,12 @@ def predict(
     frame.insert(0, "class", estimator.classes_[p.argmax(1)])
     if graph.is_dir():
         frame.index = pd.Index(node_ids(graph))
-    frame.rename_axis("node").to_csv(output or sys.stdout)
+    frame = frame.rename_axis("node")
+    if output is None:
+        frame.to_csv(sys.stdout)
+        return
+    with replacing(output, text=True) as sink:
+        frame.to_csv(sink)
 
 
 @app.command()
@@ -113,11 +122,10 @@ def evaluate(
     """Score a model on a labelled graph."""
     from edgemask.data import read_graph
     from edgemask.estimator import EdgeMaskClassifier
-    from edgemask.metrics import score
 
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
     target = read_graph(graph, **pairs(read))
-    for name, value in score(metric, target, estimator.predict_proba(target)).items():
+    for name, value in estimator.scores(target, metric).items():
         out.print(f"{name} {100 * value:.2f}", highlight=False)
     out.print(
         f"(selection rule {estimator.choice_.rule}, propagation α = {estimator.choice_.alpha:g})", highlight=False
@@ -148,7 +156,8 @@ def explain(
         if graph.is_dir():
             names = np.array(node_ids(graph))
             frame = frame.assign(source=names[frame["source"]], destination=names[frame["destination"]])
-        frame.to_csv(output, index=False)
+        with replacing(output, text=True) as sink:
+            frame.to_csv(sink, index=False)
     table = Table(title="mask by origin", title_justify="left")
     for column in ("origin", "edges", "mean mask", "pruned"):
         table.add_column(column, justify="left" if column == "origin" else "right")
@@ -179,4 +188,5 @@ def theory(
     for title, rows in report.tables().items():
         wide().print(grid(title, rows))
     if output:
-        output.write_text(json.dumps(report.to_json(), indent=1) + "\n")
+        with replacing(output, text=True) as sink:
+            sink.write(json.dumps(report.to_json(), indent=1) + "\n")

@@ -43,10 +43,17 @@ __all__ = [
 ]
 
 
+OPTIONS = ("name", "undirected", "duplicates", "self_loops", "isolated")  # of reading any form of file
+
+
 def read_graph(path: str | Path, **options: Any) -> Graph:
-    """The graph of an `.npz` file, a `.mat` file or a CSV folder."""
+    """The graph of an `.npz` file, a `.mat` file or a CSV folder; `options` are settings of `Graph`."""
     readers: dict[str, Callable[..., Graph]] = {".npz": read_npz, ".mat": read_mat, "": read_csv}
-    return readers[_form(path)](path, **options)
+    form = _form(path)
+    known = (*OPTIONS, *{".mat": ["labels"], "": ["classes"]}.get(form, []))
+    if unknown := options.keys() - set(known):
+        raise ValueError(f"{path}: no option {min(unknown)!r} of reading a graph (options: {', '.join(known)})")
+    return readers[form](path, **options)
 
 
 def write_graph(graph: Graph, path: str | Path) -> None:
