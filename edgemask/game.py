@@ -36,7 +36,11 @@ class Game(Method):
             return super().build()
         if r.backbone == "mlp":
             raise ValueError("backbone = 'mlp' ignores edges, so a mask of them does nothing: set mask = False")
-        return super().build() | {"mask": MaskNet(self.num_features, r.mask_projection, r.mask_hidden, r.mask_inputs)}
+        networks = super().build()
+        networks["mask"] = mask = MaskNet(self.num_features, r.mask_projection, r.mask_hidden, r.mask_inputs)
+        if r.bound == "budget":  # the budget's shift cancels the last bias, whose gradient is rounding noise
+            mask.score.bias.requires_grad_(False)
+        return networks
 
     def make_optimisers(self) -> dict[str, torch.optim.Optimizer]:
         optimisers = super().make_optimisers()

@@ -297,7 +297,7 @@ class Gradients:
 def gradient_formulas(game: Game, domain: Domain, edges: Edges, lam: float) -> Gradients:
     """Eqs. grad_task and grad_mask at the trained parameters, with sparsity weight λ = `lam`."""
     facts, network, loss = game.edge_facts(domain, edges), game.networks["mask"].eval(), loss_of(game, domain, edges)
-    phi: dict[str, Tensor] = dict(network.named_parameters())
+    phi: dict[str, Tensor] = {name: p for name, p in network.named_parameters() if p.requires_grad}
     theta: dict[str, Tensor] = dict(game.networks["task"].named_parameters())
 
     def mask(p: dict[str, Tensor]) -> Tensor:
