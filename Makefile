@@ -1,25 +1,48 @@
-# make demo   train on two synthetic graphs, test on a third; a table and a picture
-# make test   format, lint, strict types, tests
-# make test-browser   the report page in a headless Chromium, which it installs where it is missing (Debian, as root)
-# make bench-speed   time and memory against the stock libraries; the data's folder in EDGEMASK_DATA
+# make demo           train on two synthetic graphs, test on a third: a table and a picture
+# make test           format, lint, import rules, strict types, all tests
+# make test-fast      the tests of the edit loop, in under a minute
+# make test-portable  the numerical tests with other instruction sets and thread counts
+# make test-browser   the report page in headless Chromium (installs Chromium on Debian as root if it is missing)
+# make check-paper    compare the pages and figures in docs/ with the records in results/, byte for byte
+# make paper          write those pages and figures
+# make bench-speed    time and memory against stock libraries; needs the benchmark data in EDGEMASK_DATA
 PYTHON ?= python3
 BIN := .venv/bin
-# The demo's and the tests' tensors are small: a second OpenMP thread only waits, and two test processes share 2 cores.
+# The tensors of the demo and the tests are small: a second OpenMP thread only waits, and two test processes share 2 cores.
 export OMP_NUM_THREADS ?= 1
+PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test test-browser bench-speed setup clean
+.PHONY: demo lint test test-fast test-portable test-browser check-paper paper bench-speed setup clean
 
 demo: setup
 	@$(BIN)/edgemask demo
 
-test: setup
+lint: setup
 	@echo "== format and lint"
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+	@echo "== import rules"
+	@$(BIN)/lint-imports --no-logo
 	@echo "== types"
 	@$(BIN)/mypy
+
+test: lint
 	@echo "== tests"
-	@$(BIN)/python -m pytest -n 2
+	@$(PYTEST) -n 2
+
+test-fast: setup
+	@$(PYTEST) -n 2 -m "fast and not browser and not paper"
+
+# Each line runs the numerical tests as on another machine. Results may differ there in the last bits, never in meaning.
+test-portable: setup
+	@echo "== NumPy without AVX-512"
+	@NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR" $(PYTEST) -n 2 -m "numerical and not browser and not paper"
+	@echo "== torch without vector instructions"
+	@ATEN_CPU_CAPABILITY=default $(PYTEST) -n 2 -m "numerical and not browser and not paper"
+	@echo "== Numba for a generic CPU"
+	@NUMBA_CPU_NAME=generic $(PYTEST) -n 2 -m "numerical and not browser and not paper"
+	@echo "== two OpenMP threads"
+	@OMP_NUM_THREADS=2 $(PYTEST) -n 2 -m "numerical and not browser and not paper"
 
 test-browser: setup
 	@if [ ! -x /usr/bin/chromium ]; then \
@@ -29,7 +52,13 @@ test-browser: setup
 	  echo "== installing Chromium"; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium > /dev/null; \
 	fi
-	@$(BIN)/python -m pytest -m browser tests/browser
+	@$(PYTEST) -m browser tests/browser
+
+check-paper: setup
+	@$(PYTEST) -n 2 -m paper tests/paper
+
+paper: setup
+	@$(BIN)/python -m paper
 
 bench-speed: setup
 	@$(BIN)/python -m benchmarks
@@ -45,4 +74,4 @@ setup: .venv/ready
 	@touch $@
 
 clean:
-	rm -rf .venv out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

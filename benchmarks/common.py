@@ -22,10 +22,10 @@ from unittest.mock import patch
 import torch
 
 from edgemask.data import Store, benchmark, read_graph, write_graph
+from edgemask.experiments.plan.probe import Memory
 from edgemask.graph import Graph
-from edgemask.nn import kernels
+from edgemask.nn import backend
 from edgemask.nn.kernels import reference
-from edgemask.plan.probe import Memory
 
 Figures = dict[str, Any]
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "speed"
@@ -141,7 +141,7 @@ def perform(asked: str, answer: str) -> None:
 @contextmanager
 def plain_operators(wanted: bool) -> Iterator[None]:
     """Run the networks on the plain torch operators, where wanted, in place of the device's own."""
-    chosen = kernels.backend
+    chosen = backend.backend
     with ExitStack() as stack:
         for module in [m for name, m in sys.modules.items() if name.startswith("edgemask.")] if wanted else []:
             if getattr(module, "backend", None) is chosen:

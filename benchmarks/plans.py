@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.common import Figures, Setup, isolated, peaks
+from edgemask.config import Recipe
 from edgemask.data.synthetic import Family, Wiring, domain
 from edgemask.enrich import Cache
+from edgemask.experiments.plan import plan
 from edgemask.graph import Graph
-from edgemask.methods.registry import entry
-from edgemask.plan import plan
-from edgemask.recipe import Recipe
-from edgemask.training import Fit
+from edgemask.methods.registry import method_spec
+from edgemask.training.fit import Fit
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Case:
 
     @property
     def settled(self) -> Recipe:
-        return entry(self.method).under(self.recipe, **self.settings)
+        return method_spec(self.method).under(self.recipe, **self.settings)
 
 
 STAR = "edgemask-dg-star"
@@ -85,10 +85,10 @@ def planned(setup: Setup, name: str) -> Figures:
 
 def real(setup: Setup, name: str) -> Figures:
     case = CASES[name]
-    sources, method = graphs(setup, case), entry(case.method).make
+    sources, method = graphs(setup, case), method_spec(case.method).make
     # What is loaded or compiled on first use is no part of a plan.
     small = [domain(Family(nodes=400, features=128), Wiring(degree=10), g.name) for g in sources]
-    Fit(method, case.settled.with_(epochs=2), small, device=setup.where).run()
+    Fit(method, case.settled.replace(epochs=2), small, device=setup.where).run()
     with tempfile.TemporaryDirectory() as folder, peaks(setup.where) as peak:
         start = time.perf_counter()
         Fit(method, case.settled, sources, device=setup.where, cache=Cache(folder)).run()

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.common import Figures, Setup, isolated, peaks
-from edgemask.bench.run import Run, execute
-from edgemask.bench.store import load_domains
 from edgemask.data import Store, benchmark
 from edgemask.enrich import Cache
-from edgemask.methods.registry import entry
+from edgemask.experiments.records import load_domains
+from edgemask.experiments.run import Run, execute
+from edgemask.methods.registry import method_spec
 
 TRANSFER, METHOD = "AC→D", "edgemask-dg-star"
 
@@ -25,8 +25,8 @@ def whole(setup: Setup) -> Figures:
     source = benchmark("citation")
     protocol = source.protocol(TRANSFER)
     domains = load_domains(source, protocol, Store(setup.data_root, offline=True), {})
-    run = Run("citation", dict(source.options), protocol, METHOD, entry(METHOD).under(None), 0)
-    few = replace(run, recipe=run.recipe.with_(epochs=4))  # what is loaded, compiled or captured on first use
+    run = Run("citation", dict(source.options), protocol, METHOD, method_spec(METHOD).under(None), 0)
+    few = replace(run, recipe=run.recipe.replace(epochs=4))  # what is loaded, compiled or captured on first use
     execute(few, domains, device=setup.where, cache=Cache(Path(setup.folder) / "first"))
     with peaks(setup.where) as peak:
         start = time.perf_counter()

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Figures, Setup, isolated, peaks, seconds
+from edgemask.config import recipe
 from edgemask.data.synthetic import Family, Wiring, domain
 from edgemask.enrich import Cache
-from edgemask.game import Game
+from edgemask.experiments.plan.probe import Stopwatch
 from edgemask.graph import Graph
-from edgemask.methods.base import make_sampler, make_source
-from edgemask.plan.probe import Stopwatch
-from edgemask.recipe import recipe
-from edgemask.training import Trainer
+from edgemask.methods.edgemask import Game
+from edgemask.methods.sources import make_sampler, make_source
+from edgemask.training.trainer import Trainer
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 DEGREE, FEATURES, CLASSES = 10, 128, 5

@@ -14,14 +14,14 @@ from unittest.mock import patch
 import torch
 
 from benchmarks.common import Figures, Setup, isolated, peaks, plain_operators, repeated
+from edgemask.config import Recipe, recipe
 from edgemask.data.synthetic import demo_family
 from edgemask.enrich import Cache
-from edgemask.game import Game
 from edgemask.graph import Graph
-from edgemask.methods.base import Source, make_sampler
-from edgemask.nn.tensors import Domain, SparseMatrix
-from edgemask.recipe import Recipe, recipe
-from edgemask.training import Trainer
+from edgemask.methods.edgemask import Game
+from edgemask.methods.sources import Source, make_sampler
+from edgemask.nn.tensors import GraphTensors, SparseMatrix
+from edgemask.training.trainer import Trainer
 
 Step = Literal["descent", "ascent"]
 # 8 heads of 64, two layers; the gate that the stock layer has; ratios that make ACMv9 some 150,000 edges
@@ -55,7 +55,7 @@ def prepare(setup: Setup) -> Figures:
 
 def source_of(setup: Setup, graph: Graph, settled: Recipe) -> Source:
     """A source whose own edges are one sample of its enrichment, so that an epoch draws none."""
-    domain = Domain.of(graph, setup.where)
+    domain = GraphTensors.of(graph, setup.where)
     sampler = make_sampler(settled, graph, setup.where, Cache(Path(setup.folder) / "cache"))
     edges = game(setup, graph, settled).sample(Source(domain, domain.labelled, sampler), 0)
     return Source(replace(domain, edges=edges), domain.labelled, None)
@@ -70,12 +70,12 @@ def ours(setup: Setup, step: Step, plain: bool) -> Figures:
     few, many = ((1, 0), (1 + extra, 0)) if step == "descent" else ((1, 1), (1, 1 + extra))
     with plain_operators(plain):
         small = demo_family(100)["alpha"]  # what is loaded or compiled on first use
-        settled = RECIPE.with_(clusters=5, n_ascent=1)
+        settled = RECIPE.replace(clusters=5, n_ascent=1)
         Trainer(game(setup, small, settled), [source_of(setup, small, settled)]).step()
         graph = setup.graph()
         source = source_of(setup, graph, RECIPE)
         longer, shorter = (
-            lambda d=d, a=a: Trainer(game(setup, graph, RECIPE.with_(n_descent=d, n_ascent=a)), [source])
+            lambda d=d, a=a: Trainer(game(setup, graph, RECIPE.replace(n_descent=d, n_ascent=a)), [source])
             for d, a in (many, few)
         )
         trainer, warm_up = longer(), REPLAYED if device.type == "cuda" else 1
@@ -111,7 +111,7 @@ def stock(setup: Setup, step: Step) -> Figures:
     device = setup.where
     torch.backends.cuda.matmul.allow_tf32 = True  # as ours
     small, graph = demo_family(100)["alpha"], setup.graph()
-    getattr(stock_game(source_of(setup, small, RECIPE.with_(clusters=5))), step)()
+    getattr(stock_game(source_of(setup, small, RECIPE.replace(clusters=5))), step)()
     rival = stock_game(source_of(setup, graph, RECIPE))
     del graph
     with peaks(device) as peak:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
-from edgemask.recipe import Recipe
+from edgemask.config import Recipe
 
 
 class StockTaskNet(nn.Module):
@@ -46,7 +46,7 @@ class StockMaskNet(nn.Module):
 
 
 class StockGame:
-    """Both networks with their optimisers on one graph's tensors; the same steps as `edgemask.game.Game`."""
+    """Both networks with their optimisers on one graph: the same steps as `edgemask.methods.edgemask.Game`."""
 
     def __init__(self, recipe: Recipe, x: Tensor, edge_index: Tensor, y: Tensor, train: Tensor, classes: int):
         torch.manual_seed(0)

@@ -8,22 +8,26 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
-from edgemask import checkpoint, inference
+from edgemask import explain, inference
 from edgemask._version import __version__
-from edgemask.distributed import started
+from edgemask.config import recipe as stock_recipe
 from edgemask.enrich import Cache
-from edgemask.game import Game
-from edgemask.graph import Array, Graph, GraphError
-from edgemask.inference import EdgeMask
+from edgemask.errors import CheckpointError, GraphError, InputError
+from edgemask.explain import EdgeMask
+from edgemask.graph import Array, Graph
+from edgemask.methods.edgemask import Game
 from edgemask.metrics import parse, score
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import recipe as stock_recipe
-from edgemask.theory_report import TheoryReport, report
-from edgemask.training import Choice, Fit, Trainer
+from edgemask.nn.tensors import GraphTensors
+from edgemask.runtime import checkpoint
+from edgemask.runtime.device import resolve_device
+from edgemask.runtime.distributed import started
+from edgemask.theory.report import TheoryReport, report
+from edgemask.training.fit import Fit
+from edgemask.training.selection import Choice
+from edgemask.training.trainer import Trainer
 
 
 class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -114,14 +118,14 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def explain(self, graph: Graph) -> EdgeMask:
         """The MaskNet's value for every edge of the (enriched) graph, with the edge's origin."""
         self._check(graph)
-        return inference.edge_mask(self.method_, graph, seed=self.seed)
+        return explain.edge_mask(self.method_, graph, seed=self.seed)
 
     def theory(self, graph: Graph, *, steps: int = 50, seed: int = 0) -> TheoryReport:
         """The checks of `edgemask.theory` on this model and a labelled graph, on the edges `explain` shows."""
         self._check(graph)
         self._check_classes(graph)
-        domain = Domain.of(graph, self.method_.device)
-        edges = inference.mask_edges(self.method_, domain, self.seed)
+        domain = GraphTensors.of(graph, self.method_.device)
+        edges = explain.mask_edges(self.method_, domain, self.seed)
         return report(self.method_, domain, edges, steps=steps, seed=seed)
 
     def save(self, path: str | Path) -> None:
@@ -169,9 +173,9 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model.history_, model.sources_ = meta["history"], meta["sources"]
             model.classes_ = np.array(meta["classes"])
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise checkpoint.CheckpointError(f"{path} does not hold a usable model: {error}") from error
+            raise CheckpointError(f"{path} does not hold a usable model: {error}") from error
         if inference_batch is not None:
-            model.method_.recipe = recipe.with_(inference_batch=inference_batch)
+            model.method_.recipe = recipe.replace(inference_batch=inference_batch)
             model.settings["inference_batch"] = inference_batch
         return model
 
@@ -179,7 +183,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         try:
             return index(self.seed)
         except TypeError as error:
-            raise ValueError(f"seed must be an integer, got {self.seed!r}") from error
+            raise InputError(f"seed must be an integer, got {self.seed!r}") from error
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "method_"):
@@ -204,16 +208,3 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"but the model was trained on {tuple(map(str, self.classes_))}; "
                 "a file can name classes of which it has no node (docs/data.md)"
             )
-
-
-def resolve_device(name: str) -> torch.device:
-    """`auto` is cuda where there is one; anything else must exist as named."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(f"device must be auto, cpu or cuda, got {name!r}") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {name!r} was asked for, but this machine has no CUDA device")
-    return device

@@ -13,17 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from edgemask.errors import GraphError
+
 Array = npt.NDArray[Any]
 MISSING = -1  # the label of a node whose class is unknown
 UNNAMED = 100_000  # the largest label without named classes: beyond it a label is a mistake, not a class
-
-
-class GraphError(ValueError):
-    """A graph that cannot be used; the message names the graph, the field and the offending value."""
-
-
-class GraphWarning(UserWarning):
-    """A graph that can be used, though something about it deserves a look; the message says what."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +160,7 @@ class Graph:
 
     # ---- other graphs made from this one ---------------------------------------------------------
 
-    def with_(self, **changes: Any) -> Graph:
+    def replace(self, **changes: Any) -> Graph:
         """A copy with some fields replaced, validated again."""
         return replace(self, **changes)
 

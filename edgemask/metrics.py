@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgemask.errors import MetricError
 from edgemask.graph import Graph
 
 Array = npt.NDArray[Any]
-
-
-class MetricError(ValueError):
-    """A metric that is not defined on these labels or predictions."""
 
 
 def accuracy(y: Array, p: Array) -> float:

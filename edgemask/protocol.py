@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from edgemask.graph import Graph, GraphError, collect
-from edgemask.metrics import MetricError, parse, score
+from edgemask.errors import GraphError, InputError, MetricError
+from edgemask.graph import Graph, collect
+from edgemask.metrics import parse, score
 
 
 @dataclass(frozen=True)
@@ -27,22 +28,22 @@ class Protocol:
     def __post_init__(self) -> None:
         for role in ("sources", "targets", "metrics"):
             if not getattr(self, role):
-                raise ValueError(f"protocol {self.name!r}: no {role}")
+                raise InputError(f"protocol {self.name!r}: no {role}")
         roles = [("source", self.sources), ("validation", self.validation), ("target", self.targets)]
         seen: dict[str, str] = {}
         for role, names in roles:
             for name in names:
                 if name in seen:
                     roles_of = f"twice a {role}" if seen[name] == role else f"both {seen[name]} and {role}"
-                    raise ValueError(f"protocol {self.name!r}: {name!r} is {roles_of}")
+                    raise InputError(f"protocol {self.name!r}: {name!r} is {roles_of}")
                 seen[name] = role
         for metric in self.metrics:
             try:
                 parse(metric)
             except MetricError as error:
-                raise ValueError(f"protocol {self.name!r}: {error}") from error
+                raise InputError(f"protocol {self.name!r}: {error}") from error
         if self.repeats < 1:
-            raise ValueError(f"protocol {self.name!r}: repeats must be at least 1, got {self.repeats}")
+            raise InputError(f"protocol {self.name!r}: repeats must be at least 1, got {self.repeats}")
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -92,7 +93,7 @@ class Exam:
     def score(self, target: str, probabilities: np.ndarray[Any, Any]) -> dict[str, float]:
         """Every metric of the protocol on one target, from its N × C class probabilities."""
         if target not in self._answers:
-            raise ValueError(f"no target {target!r} (targets: {', '.join(self._answers)})")
+            raise InputError(f"no target {target!r} (targets: {', '.join(self._answers)})")
         return score(self._metrics, self._answers[target], probabilities)
 
 
@@ -101,7 +102,7 @@ def leave_one_out(
 ) -> tuple[Protocol, ...]:
     """Leave one domain out, for any set of domains: each in turn is the target of all the others."""
     if len(names) < 2:
-        raise ValueError(f"leave-one-domain-out needs at least 2 domains, got {len(names)}")
+        raise InputError(f"leave-one-domain-out needs at least 2 domains, got {len(names)}")
     short = short or {}
     return tuple(
         Protocol(

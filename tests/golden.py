@@ -19,12 +19,12 @@ import torch
 
 import edgemask
 from edgemask import BENCHMARKS, RECIPES, EdgeMaskClassifier, Graph, Recipe
-from edgemask import checkpoint as trained_files
-from edgemask.bench.run import Run
-from edgemask.bench.store import ResultStore, identity
-from edgemask.bench.suites import SUITES
+from edgemask.experiments.records import ResultStore, identity
+from edgemask.experiments.run import Run
 from edgemask.methods.registry import METHODS
-from edgemask.training import Fit
+from edgemask.runtime import checkpoint as trained_files
+from edgemask.training.fit import Fit
+from paper.suites import SUITES
 
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE / "golden.json"
@@ -70,10 +70,10 @@ def seed_purposes() -> list[str]:
     found = set()
     for path in Path(edgemask.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                if node.func.id in ("derive", "torch_stream", "numpy_stream"):
-                    words = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-                    found.add(f"{node.func.id}({len(node.args)}): {', '.join(words)}")
+            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            if name in ("derive", "torch_stream", "numpy_stream"):
+                words = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+                found.add(f"{name}({len(node.args)}): {', '.join(words)}")
     return sorted(found)
 
 
@@ -83,7 +83,9 @@ def methods() -> dict[str, Any]:
         name: {
             "class": entry.make.__name__,
             "recipe": entry.recipe.changes(),
-            "hyper": {key: [h.default, h.low, h.high, h.law, h.search, h.choices] for key, h in entry.make.hyper.items()},
+            "hyper": {
+                key: [h.default, h.low, h.high, h.law, h.search, h.choices] for key, h in entry.make.hyper.items()
+            },
         }
         for name, entry in METHODS.items()
     }
@@ -108,7 +110,7 @@ def networks() -> dict[str, Any]:
     """Names and shapes of every method's parameters and buffers, and of every backbone's."""
     cpu, found = torch.device("cpu"), {}
     for name, entry in METHODS.items():
-        method = entry.make(entry.recipe.with_(k=0, clusters=0), 8, 3, 0, cpu)
+        method = entry.make(entry.recipe.replace(k=0, clusters=0), 8, 3, 0, cpu)
         found[name] = {key: list(t.shape) for key, t in method.networks.state_dict().items()}
     return found
 
@@ -117,7 +119,7 @@ def histories() -> dict[str, Any]:
     """The names of what every method records in an epoch."""
     graphs, found = [small("one", 1), small("two", 2)], {}
     for name, entry in METHODS.items():
-        recipe = entry.recipe.with_(k=3, clusters=4, epochs=2, select="last", alpha=(0.0,))
+        recipe = entry.recipe.replace(k=3, clusters=4, epochs=2, select="last", alpha=(0.0,))
         trainer, _ = Fit(entry.make, recipe, graphs).run()
         found[name] = sorted({key for record in trainer.history for key in record})
     return found

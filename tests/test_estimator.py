@@ -9,10 +9,11 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from edgemask import EdgeMaskClassifier, Graph, GraphError, checkpoint
-from edgemask.checkpoint import CheckpointError
+from edgemask import EdgeMaskClassifier, Graph, GraphError
 from edgemask.data.synthetic import demo_family
+from edgemask.errors import CheckpointError
 from edgemask.metrics import macro_f1
+from edgemask.runtime import checkpoint
 
 TINY = {"epochs": 6, "clusters": 5, "k": 3, "hidden": 8, "mask_projection": 8, "mask_hidden": 8, "device": "cpu"}
 A, B, C = demo_family(80).values()
@@ -24,7 +25,7 @@ def model() -> EdgeMaskClassifier:
 
 
 def shuffled(graph: Graph) -> Graph:
-    return graph.with_(y=np.random.default_rng(0).permutation(graph.y))
+    return graph.replace(y=np.random.default_rng(0).permutation(graph.y))
 
 
 # ---- fit, predict, score ---------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ def test_a_bad_parameter_is_stored_and_refused_at_fit(bad, message):
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (C.with_(x=np.ones((80, 9))), "graph 'gamma', x: 9 features, but the model was trained on 64"),
+        (C.replace(x=np.ones((80, 9))), "graph 'gamma', x: 9 features, but the model was trained on 64"),
     ],
 )
 @pytest.mark.parametrize("call", ["predict", "score", "explain"])
@@ -156,9 +157,9 @@ def test_a_target_that_does_not_fit_is_refused(model, graph, message, call):
     [
         ([], "no source graphs given"),
         ([A, B.without_labels()], "graph 'beta', y: training needs labels, it has none"),
-        ([A, B.with_(y=np.full(80, 2))], "graph 'beta', y: every label is '2'"),
-        ([A, B.with_(x=np.ones((80, 9)))], "graph 'beta', x: 9 features, but graph 'alpha' has 64"),
-        ([A, B.with_(classes=tuple("abcde"))], "graph 'beta', classes: .* but graph 'alpha' has"),
+        ([A, B.replace(y=np.full(80, 2))], "graph 'beta', y: every label is '2'"),
+        ([A, B.replace(x=np.ones((80, 9)))], "graph 'beta', x: 9 features, but graph 'alpha' has 64"),
+        ([A, B.replace(classes=tuple("abcde"))], "graph 'beta', classes: .* but graph 'alpha' has"),
     ],
 )
 def test_a_source_that_does_not_fit_is_refused(sources, message):
@@ -273,7 +274,7 @@ def test_a_file_that_holds_no_usable_model_is_refused(model, tmp_path: Path):
 
 
 def test_a_target_may_have_fewer_classes_than_the_model_unless_it_is_scored(model):
-    few = C.with_(y=np.minimum(C.y, 1), classes=("0", "1"))
+    few = C.replace(y=np.minimum(C.y, 1), classes=("0", "1"))
     assert (model.predict(few) == model.predict(C)).all()
     with pytest.raises(GraphError, match=r"graph 'gamma', classes: \('0', '1'\), but the model was trained on"):
         model.score(few)
@@ -285,8 +286,8 @@ def test_the_dual_variable_is_saved_with_the_model(tmp_path: Path):
     assert EdgeMaskClassifier.load(tmp_path / "model").method_.lam == dual.method_.lam != dual.method_.recipe.lam
 
 
-@pytest.mark.filterwarnings("ignore::edgemask.enrich.EnrichWarning")
+@pytest.mark.filterwarnings("ignore::edgemask.errors.EnrichWarning")
 def test_the_default_recipe_serves_small_graphs():
-    a, b, c = (g.with_(x=g.x[:, :8]) for g in demo_family(70).values())
+    a, b, c = (g.replace(x=g.x[:, :8]) for g in demo_family(70).values())
     fitted = EdgeMaskClassifier(epochs=2, device="cpu").fit([a, b])
     assert len(fitted.explain(c).s) > c.num_edges

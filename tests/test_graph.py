@@ -14,7 +14,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemask.graph import Graph, GraphError, collect
+from edgemask.errors import GraphError
+from edgemask.graph import Graph, collect
 
 NAN, INF = float("nan"), float("inf")
 
@@ -192,7 +193,7 @@ def test_the_callers_arrays_stay_theirs() -> None:
     before = graph.hash, other.hash
     for array in (x, edges, y, mask, sparse.data):
         array[...] = 0  # still writable, and no part of the graph
-    assert (graph.with_().hash, other.with_().hash) == before
+    assert (graph.replace().hash, other.replace().hash) == before
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))])
@@ -205,9 +206,9 @@ def test_copies_are_equal_and_immutable_too(duplicate: Any) -> None:
 
 
 def test_with_validates_again() -> None:
-    assert small().with_(name="other").name == "other"
+    assert small().replace(name="other").name == "other"
     with pytest.raises(GraphError, match=r"'small', edges: edge 0 is \(0, 9\)"):
-        small().with_(edges=[[0], [9]])
+        small().replace(edges=[[0], [9]])
 
 
 def test_without_labels_leaves_no_trace() -> None:
@@ -320,7 +321,7 @@ def test_first_labels_are_one_class_per_node():
     several = np.array([[0, 1, 1], [0, 0, 0], [-1, -1, -1], [1, 0, 0]])
     graph = Graph("g", np.ones((4, 3)), [[0, 1], [1, 2]], several)
     assert graph.first_labels.tolist() == [1, -1, -1, 0]
-    assert graph.with_(y=[2, -1, 0, 1]).first_labels.tolist() == [2, -1, 0, 1]
+    assert graph.replace(y=[2, -1, 0, 1]).first_labels.tolist() == [2, -1, 0, 1]
     assert graph.without_labels().first_labels.tolist() == [-1] * 4
 
 
@@ -342,7 +343,7 @@ def test_a_reordered_graph_is_the_same_graph_under_the_map(sparse, several):
     assert (moved.name, moved.classes, moved.is_sparse) == ("g", g.classes, sparse)
     assert {(order[a], order[b]) for a, b in moved.edges.T} == {tuple(edge) for edge in g.edges.T}
     assert np.array_equal(moved.degrees, g.degrees[order])
-    assert np.array_equal(moved.edges, moved.with_().edges)  # as the constructor sorts them
+    assert np.array_equal(moved.edges, moved.replace().edges)  # as the constructor sorts them
     assert np.array_equal(moved.y, g.y[order])
     assert np.array_equal(moved.masks["eval"], g.masks["eval"][order])
     dense = moved.x.toarray() if sparse else moved.x

@@ -8,27 +8,28 @@ import numpy as np
 import pytest
 import torch
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
 from edgemask.enrich import Cache
-from edgemask.game import Game
+from edgemask.explain import edge_mask
 from edgemask.graph import Graph
-from edgemask.inference import edge_mask, enriched_edges, probabilities, raw_logits, reading_edges, to_probabilities
+from edgemask.inference import enriched_edges, probabilities, raw_logits, reading_edges, to_probabilities
+from edgemask.methods.edgemask import Game
 from edgemask.methods.erm import ERM
 from edgemask.nn.propagate import propagate
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
-from edgemask.training import Fit
+from edgemask.nn.tensors import GraphTensors
+from edgemask.training.fit import Fit
 
 TINY = Recipe(
     backbone="gcn", hidden=8, mask_projection=8, mask_hidden=8, epochs=5, lr=0.02, mask_lr=0.1,
     k=3, clusters=5, knn_ratio=0.5, bound="budget", rho=0.6,
 )  # fmt: skip
 A, _, C = demo_family(80).values()
-TARGET = Domain.of(C.without_labels())
+TARGET = GraphTensors.of(C.without_labels())
 
 
 def trained(**changes) -> Game:
-    return Fit(Game, TINY.with_(**changes), [A]).run()[0].method
+    return Fit(Game, TINY.replace(**changes), [A]).run()[0].method
 
 
 # ---- which graph -----------------------------------------------------------------------------------------
@@ -39,7 +40,7 @@ def test_a_target_is_read_on_its_own_edges_by_default():
 
 
 def test_an_enriched_reading_adds_to_the_targets_edges():
-    edges = reading_edges(TINY.with_(test_graph="enriched"), TARGET, 0)
+    edges = reading_edges(TINY.replace(test_graph="enriched"), TARGET, 0)
     pairs = {(int(u), int(v)) for u, v in zip(edges.src, edges.dst, strict=True)}
     assert pairs > {(int(u), int(v)) for u, v in C.edges.T}
 
@@ -53,15 +54,15 @@ def test_an_enriched_reading_is_a_draw_of_its_seed_alone():
     "same",
     [
         C,
-        C.with_(y=np.roll(C.y, 1)),
-        C.with_(masks={"eval": np.arange(80) < 9}),
-        C.with_(name="other"),
+        C.replace(y=np.roll(C.y, 1)),
+        C.replace(masks={"eval": np.arange(80) < 9}),
+        C.replace(name="other"),
         Graph("bare", C.x, C.edges),
     ],
     ids=["labels", "other labels", "mask", "name", "no classes"],
 )
 def test_labels_masks_and_names_do_not_change_an_enriched_reading(same):
-    assert torch.equal(enriched_edges(TINY, Domain.of(same), 0).src, enriched_edges(TINY, TARGET, 0).src)
+    assert torch.equal(enriched_edges(TINY, GraphTensors.of(same), 0).src, enriched_edges(TINY, TARGET, 0).src)
 
 
 def test_a_cache_changes_nothing(tmp_path: Path):
@@ -84,7 +85,7 @@ def test_a_mask_of_ones_is_no_mask():
 
 def test_a_mask_of_zeros_is_the_graph_without_edges_where_the_mask_gates_messages():
     method = trained(test_mask="zeros", backbone="gat", gate="softmax", heads=2)
-    bare = Domain.of(Graph("bare", C.x, np.empty((2, 0), dtype=int)))
+    bare = GraphTensors.of(Graph("bare", C.x, np.empty((2, 0), dtype=int)))
     torch.testing.assert_close(raw_logits(method, TARGET, TARGET.edges), method.logits(bare, bare.edges))
 
 
@@ -109,7 +110,7 @@ def test_logits_are_propagated_over_the_original_edges(test_graph):
 
 
 def test_inference_has_no_randomness_and_leaves_the_random_state_alone():
-    method = trained(test_graph="enriched", test_mask="masknet", mask_kind="gumbel")
+    method = trained(test_graph="enriched", test_mask="masknet")
     torch.manual_seed(1)
     before = torch.get_rng_state()
     first = probabilities(method, TARGET.graph, 0.5)
@@ -131,7 +132,7 @@ def test_extreme_logits_are_still_distributions():
 def test_a_graph_read_in_blocks_has_the_same_probabilities(backbone, test_graph, test_mask):
     method = trained(backbone=backbone, heads=2, test_graph=test_graph, test_mask=test_mask, epochs=2)
     whole = probabilities(method, C, 0.5)
-    method.recipe = method.recipe.with_(inference_batch=13)
+    method.recipe = method.recipe.replace(inference_batch=13)
     np.testing.assert_allclose(probabilities(method, C, 0.5), whole, rtol=0, atol=1e-5)
 
 
@@ -139,7 +140,7 @@ def test_a_graph_read_in_blocks_has_the_same_probabilities(backbone, test_graph,
 def test_a_mask_computed_in_blocks_is_the_same(mask_inputs):
     method = trained(mask_inputs=mask_inputs, epochs=2)
     whole = edge_mask(method, C)
-    method.recipe = method.recipe.with_(inference_batch=13)
+    method.recipe = method.recipe.replace(inference_batch=13)
     blocks = edge_mask(method, C)
     assert np.array_equal(blocks.edges, whole.edges)
     assert np.array_equal(blocks.origin, whole.origin)
@@ -149,7 +150,7 @@ def test_a_mask_computed_in_blocks_is_the_same(mask_inputs):
 
 def test_a_graph_read_in_blocks_is_never_whole_on_the_device(monkeypatch):
     method = trained(inference_batch=13)
-    monkeypatch.setattr(Domain, "of", lambda *_: pytest.fail("the graph was put on the device whole"))
+    monkeypatch.setattr(GraphTensors, "of", lambda *_: pytest.fail("the graph was put on the device whole"))
     assert probabilities(method, C, 0.5).shape == (80, 5)
     assert len(edge_mask(method, C).s) >= C.num_edges
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
+from edgemask.errors import MetricError
 from edgemask.graph import Graph
-from edgemask.metrics import METRICS, MetricError, hits, parse, roc_auc, score
+from edgemask.metrics import METRICS, hits, parse, roc_auc, score
 
 SEEDS = range(5)
 

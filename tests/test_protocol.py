@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgemask.graph import Graph, GraphError
+from edgemask.errors import GraphError
+from edgemask.graph import Graph
 from edgemask.metrics import score
 from edgemask.protocol import Protocol, leave_one_out
 

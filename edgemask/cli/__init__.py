@@ -1,43 +1,123 @@
-"""The command line: parses, calls, prints."""
+"""The command line: parses arguments, calls the library, prints results."""
 
 from __future__ import annotations
 
 import sys
+import traceback
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperCommand, TyperGroup
 
 from edgemask._version import __version__
-from edgemask.cli import bench, data, graphs, plan, reproduce, tune
 from edgemask.cli.common import err, out
-from edgemask.data.store import DataError
+from edgemask.errors import EdgemaskError
+
+ISSUES = "https://github.com/edgemask/edgemask/issues"
+USER_ERROR, BUG = 2, 70  # exit statuses
+
+# Commands by name: the module that defines each, and its line in the list of commands. A module is imported when its
+# command runs, so that `edgemask --help` does not load torch.
+COMMANDS = {
+    "fit": ("graphs", "Train a model on labelled source graphs."),
+    "predict": ("graphs", "Predict the classes of a graph's nodes."),
+    "evaluate": ("graphs", "Score a model on a labelled graph."),
+    "explain": ("graphs", "Show the mask that the MaskNet gives to a graph's edges."),
+    "theory": ("graphs", "Check the paper's theory on a trained model."),
+    "plan": ("plan", "Predict the time and memory of a fit before it runs."),
+    "methods": ("bench", "List the methods, or the hyper-parameters of one method."),
+    "bench": ("bench", "Run methods on a benchmark and print a table."),
+    "tune": ("tune", "Search hyper-parameters with the labels of the sources only."),
+    "data": ("data", "List, describe, verify and fetch benchmark data."),
+    "results": ("results", "Check and pack result records."),
+    "reproduce": ("reproduce", "Run the tables and figures of the paper."),
+    "slurm": ("reproduce", "Write a Slurm job file for tables and figures of the paper."),
+    "report": ("reproduce", "Write an HTML page of all tables, runs and masks."),
+    "demo": ("bench", "Train on two synthetic graphs and test on a third."),
+    "version": ("bench", "Print the version."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are imported when they are used. The list of commands needs no import."""
+
+    listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        if name not in COMMANDS:
+            return None
+        module, summary = COMMANDS[name]
+        if self.listing:
+            return TyperCommand(name, help=summary)
+        app = import_module(f"edgemask.cli.{module}").app
+        if name in ("data", "results"):
+            return typer.main.get_command(app)
+        return typer.main.get_group(app).commands[name]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.listing = False
+
 
 app = typer.Typer(
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Graph domain generalisation: train a node classifier on a few labelled graphs, "
-    "use it on a graph it has never seen.",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(data.app, name="data")
-app.add_typer(bench.app)
-app.add_typer(graphs.app)
-app.add_typer(plan.app)
-app.add_typer(reproduce.app)
-app.add_typer(tune.app)
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    out.print(__version__)
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        out.print(__version__, highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def edgemask(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of any error.")] = False,
+) -> None:
+    """Graph domain generalisation: train a node classifier on a few labelled graphs and use it on a new graph."""
 
 
 def main() -> None:
-    """Run the command line; what the user got wrong is one line on stderr and exit status 2."""
+    """Run the command line.
+
+    An error of edgemask or of the system (a missing file, a full disk) is printed as one line, with exit status 2. Any
+    other exception is a bug: it is printed with where to report it, with exit status 70. `--debug` prints the
+    traceback of both.
+    """
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    debug = len(arguments) < len(sys.argv) - 1
     try:
-        app()
-    except (ValueError, DataError, OSError, ImportError) as error:
-        err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        app(arguments)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        expected = isinstance(error, EdgemaskError | MemoryError) or (isinstance(error, OSError) and error.strerror)
+        if expected:
+            message = "not enough memory" if isinstance(error, MemoryError) else str(error)
+            err.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+            sys.exit(USER_ERROR)
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{frame.filename.rpartition('site-packages/')[2]}:{frame.lineno}"
+        err.print(
+            f"[bold red]bug:[/] {escape(f'{type(error).__name__}: {error} ({place})')}\n"
+            f"This is a bug in edgemask. Please report it at {ISSUES} with the output of the same command and --debug.",
+            highlight=False,
+            soft_wrap=True,
+        )
+        sys.exit(BUG)

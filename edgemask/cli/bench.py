@@ -1,26 +1,26 @@
-"""`edgemask methods`, `bench`, `demo`: runs under a benchmark's protocols."""
+"""`edgemask bench`, `methods`, `demo`, `version`: runs on the built-in benchmarks."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from edgemask.cli.common import (
-    DataRoot,
-    Device,
-    Offline,
-    Seed,
-    Settings,
-    err,
-    out,
-    pairs,
-    progress,
-    wide,
-)
+from edgemask._version import __version__
+from edgemask.cli.common import DataRoot, Device, Jobs, Offline, Ray, Seed, Settings, out, pairs, wide
+from edgemask.cli.demo import run_demo
+from edgemask.cli.running import open_store, run_tasks
+from edgemask.config import COMMON
+from edgemask.data import benchmark as find_benchmark
+from edgemask.experiments import runner
+from edgemask.experiments.records import ResultStore, missing_files
+from edgemask.experiments.run import Run
+from edgemask.methods.registry import METHODS, cost_class, method_spec
+from edgemask.report.render import rich_table
+from edgemask.report.tables import benchmark_table, failures, with_oracle
 
 app = typer.Typer()
 
@@ -30,8 +30,6 @@ def methods(
     name: Annotated[str | None, typer.Argument(help="Show one method with its hyper-parameters.")] = None,
 ) -> None:
     """List the methods, or one method's hyper-parameters: default, legal range, search law."""
-    from edgemask.methods.hyper import COMMON
-    from edgemask.methods.registry import METHODS, cost_class, entry
 
     if name is None:
         table = Table(title="methods", title_justify="left")
@@ -44,7 +42,7 @@ def methods(
             "cost: training time relative to erm-gcn; `edgemask methods NAME` shows hyper-parameters", soft_wrap=True
         )
         return
-    found = entry(name)
+    found = method_spec(name)
     out.print(
         escape(f"{name}: {found.summary}\n{found.citation}\nstatus: {found.status}"), highlight=False, soft_wrap=True
     )
@@ -52,7 +50,7 @@ def methods(
     for column in ("name", "default", "legal", "search", "what"):
         table.add_column(column, overflow="fold")
     for key, hyper in {**found.make.hyper, **COMMON}.items():
-        low, high = hyper.search or (hyper.low, hyper.high)
+        low, high = hyper.search_range
         legal = ", ".join(hyper.choices) if hyper.choices else f"{hyper.low:g} … {hyper.high:g}"
         law = hyper.law if hyper.choices else f"{hyper.law}, {low:g} … {high:g}"
         own = key in found.make.hyper
@@ -64,84 +62,79 @@ def methods(
 @app.command()
 def bench(
     benchmark: Annotated[str, typer.Argument(help="A benchmark (`edgemask data list`).")],
-    method: Annotated[list[str], typer.Option(help="A method (`edgemask methods`); repeatable.")],
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds, 0 … n-1 [default: the protocol's].")] = None,
-    protocol: Annotated[list[str] | None, typer.Option(help="Only these protocols.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="A stock recipe in place of the method's own.")] = None,
+    method: Annotated[list[str], typer.Option(help="A method (`edgemask methods`). Repeatable.")],
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, from 0 [default: the protocol's].")] = None,
+    protocol: Annotated[list[str] | None, typer.Option(help="Run only this protocol. Repeatable.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Use a stock recipe instead of the method's own.")] = None,
     settings: Settings = [],  # noqa: B006
     option: Annotated[
-        list[str], typer.Option(metavar="NAME=VALUE", help="An option of the benchmark; repeatable.")
+        list[str], typer.Option(metavar="NAME=VALUE", help="An option of the benchmark. Repeatable.")
     ] = [],  # noqa: B006
     oracle: Annotated[
-        bool, typer.Option("--oracle", help="Also show the best epoch and strength on the target, beside the rule's.")
+        bool, typer.Option("--oracle", help="Also show the epoch and strength that are best on the target.")
     ] = False,
-    results: Annotated[Path, typer.Option(help="Where the records are written.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results"),
+    jobs: Jobs = None,
+    ray: Ray = None,
     device: Device = "auto",
     data_root: DataRoot = None,
     offline: Offline = False,
 ) -> None:
-    """Run methods under a benchmark's protocols and print the table; one record per run is kept.
+    """Run methods on a benchmark and print a table.
 
-    A run whose record is already there is not run again.
+    Every run leaves one record. A run that has a record is not run again.
     """
-    from edgemask.bench.run import Run, attempt
-    from edgemask.bench.store import ResultStore, load_domains, missing_files
-    from edgemask.bench.tables import footer, table, with_oracle
-    from edgemask.data import DataError, Store
-    from edgemask.data import benchmark as find
-    from edgemask.enrich import default_cache
-    from edgemask.estimator import resolve_device
-    from edgemask.methods.registry import entry
-
-    source, options = find(benchmark), pairs(option)
+    source, options = find_benchmark(benchmark), pairs(option)
+    source.check_options(options)
     protocols = [source.protocol(name) for name in protocol] if protocol else source.protocols
-    store, where = Store(data_root, offline=offline or None), resolve_device(device)
-    settled = {name: entry(name).under(recipe, **pairs(settings)) for name in method}
+    recipes = {name: method_spec(name).under(recipe, **pairs(settings)) for name in method}
     labels = {n: n + (f" ({recipe})" if recipe else "") + "".join(f" {s}" for s in settings) for n in method}
-    groups: dict[str, list[dict[str, Any]]] = {label: [] for label in labels.values()}
-    absent: dict[str, list[str]] = {}
-    held = ResultStore(results)
-    for why in held.rejected.values():
-        err.print(escape(f"not trusted: {why}"), highlight=False, soft_wrap=True)
-    for file in dict.fromkeys(f for p in protocols for d in p.domains for f in source.files(d)):
-        if not store.offline and not store.has(file):
-            try:
-                store.fetch(file)
-            except DataError as error:  # a run without it may be possible; the table says what is missing
-                err.print(escape(str(error)), highlight=False, soft_wrap=True)
-    for p in protocols:
-        if lacking := missing_files(source, p, store):
-            absent[p.name] = lacking
-            continue
-        domains = load_domains(source, p, store, options)
-        for name, label in labels.items():
-            for seed in range(seeds or p.repeats):
-                also = ("oracle",) if oracle else ()
-                run = Run(benchmark, {**source.options, **options}, p, name, settled[name], seed, also)
-                record = held.find(run, domains)
-                if record is None:
-                    with progress(f"{name} {p.name} seed {seed}") as on_epoch:
-                        record = attempt(run, domains, device=where, cache=default_cache(), on_epoch=on_epoch)
-                    held.add(run, record)
-                groups[label].append(record)
-    wide().print(table(f"{benchmark}: {source.card.title}", with_oracle(groups), list(absent)))
+    tasks = {
+        label: [
+            Run(benchmark, {**source.options, **options}, p, name, recipes[name], seed, ("oracle",) if oracle else ())
+            for p in protocols
+            for seed in range(seeds or p.repeats)
+        ]
+        for name, label in labels.items()
+    }
+    where = runner.Settings(data_root, offline or None, device)
+    code = run_tasks([t for own in tasks.values() for t in own], open_store(results), where, jobs, ray)
+    store = ResultStore(results)
+    groups = {label: [r for t in own if (r := store.find(t))] for label, own in tasks.items()}
     records = [r for group in groups.values() for r in group]
+    missing = {p.name: files for p in protocols if (files := missing_files(source, p, where.store()))}
+    absent = [name for name in missing if name not in {r["protocol"]["name"] for r in records}]
     if records:
-        out.print(footer(records), highlight=False)
-    for name, paths in absent.items():
-        out.print(escape(f"{name}: data not available: {', '.join(paths)}"), highlight=False, soft_wrap=True)
+        title = f"{benchmark}: {source.card.title}, percent"
+        wide().print(rich_table(benchmark_table(title, with_oracle(groups), absent)))
+    for label, group in groups.items():
+        if failed := failures(group):
+            out.print(escape(f"{label}: {failed}"), highlight=False, soft_wrap=True)
+    if targets := sorted({name for r in records for name in r["missing"]}):
+        out.print(escape(f"data not available: {', '.join(targets)}"), highlight=False, soft_wrap=True)
+    for name in absent:
+        out.print(escape(f"{name}: data not available: {', '.join(missing[name])}"), highlight=False, soft_wrap=True)
     if not records:
         out.print(f"nothing was run: `edgemask data fetch {benchmark}` says where each file comes from", soft_wrap=True)
-        raise typer.Exit(1)
+        raise typer.Exit(code or 1)
     out.print(f"records: {results / benchmark}", markup=False, highlight=False, soft_wrap=True)
+    if code:
+        raise typer.Exit(code)
 
 
 @app.command()
 def demo(
-    picture: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("out/demo.png"),
+    picture: Annotated[Path, typer.Option(help="File of the picture.")] = Path("out/demo.png"),
     seed: Seed = 0,
 ) -> None:
-    """Train on two synthetic graphs, test on a third with other wiring: EdgeMask-DG* against MLP and GCN."""
-    from edgemask.bench.demo import run_demo
+    """Train on two synthetic graphs and test on a third, whose wiring is different.
 
+    Compares EdgeMask-DG* with an MLP and a GCN.
+    """
     run_demo(wide(), picture, seed)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    out.print(__version__, highlight=False)

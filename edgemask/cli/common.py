@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from edgemask.errors import InputError
+
 out = Console()
 err = Console(stderr=True)
 
@@ -34,6 +36,8 @@ Reading = Annotated[
         help="How graphs are read: undirected=true, self_loops=drop, duplicates=merge; repeatable.",
     ),
 ]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes [default: 1 on a CPU, as many as fit on a GPU].")]
+Ray = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: auto, local or HOST:PORT.")]
 RecipeName = Annotated[str, typer.Option("--recipe", help="robust, paper or released.")]
 
 
@@ -65,7 +69,7 @@ def pairs(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name:
-            raise ValueError(f"expected NAME=VALUE, got {setting!r}")
+            raise InputError(f"expected NAME=VALUE, got {setting!r}")
         value = _value(text)
         if isinstance(value, str) and "," in value:
             value = [_value(part) for part in value.split(",") if part]

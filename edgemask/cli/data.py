@@ -9,13 +9,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from edgemask.cli.common import (
-    DataRoot,
-    Offline,
-    err,
-    out,
-    wide,
-)
+from edgemask.cli.common import DataRoot, Offline, err, out, wide
+from edgemask.data import BENCHMARKS, Store, benchmark
+from edgemask.errors import DataError
 
 app = typer.Typer(no_args_is_help=True, help="The benchmarks' data: list, describe, verify, fetch.")
 
@@ -23,26 +19,22 @@ app = typer.Typer(no_args_is_help=True, help="The benchmarks' data: list, descri
 @app.command("list")
 def data_list(data_root: DataRoot = None) -> None:
     """List the benchmarks and how much of each is in the data root."""
-    from edgemask.data import BENCHMARKS, Store
 
     store = Store(data_root, offline=True)
     table = Table(title=f"benchmarks (data root {escape(str(store.root))})", title_justify="left")
     for column in ("name", "what", "domains here (unverified)", "missing files"):
         table.add_column(column, overflow="fold")
-    for benchmark in BENCHMARKS.values():
-        here = benchmark.available(store)
-        absent = sorted(
-            {f.path for d in benchmark.domains if d not in here for f in benchmark.files(d) if not store.has(f)}
-        )
+    for bench in BENCHMARKS.values():
+        here = bench.available(store)
+        absent = sorted({f.path for d in bench.domains if d not in here for f in bench.files(d) if not store.has(f)})
         shown = ", ".join(absent[:3]) + (f", … ({len(absent)} files)" if len(absent) > 3 else "")
-        table.add_row(benchmark.name, benchmark.card.title, f"{len(here)} of {len(benchmark.domains)}", shown or "–")
+        table.add_row(bench.name, bench.card.title, f"{len(here)} of {len(bench.domains)}", shown or "–")
     wide().print(table)
 
 
 @app.command("info")
 def data_info(name: str, data_root: DataRoot = None) -> None:
     """Print a benchmark's data card, protocols, options and files."""
-    from edgemask.data import Store, benchmark
 
     bench, store = benchmark(name), Store(data_root, offline=True)
     card = Table(show_header=False, box=None, pad_edge=False)
@@ -76,7 +68,6 @@ def data_verify(
     data_root: DataRoot = None,
 ) -> None:
     """Check every file against its checksum; exit status 1 when a file is altered."""
-    from edgemask.data import Store
 
     store, altered = Store(data_root, offline=True), 0
     for file in _files(names):
@@ -100,7 +91,6 @@ def data_fetch(
     offline: Offline = False,
 ) -> None:
     """Fetch what is missing from its public origin, verified before it is put in place."""
-    from edgemask.data import DataError, Store
 
     store, failed = Store(data_root, offline=offline or None), 0
     for file in _files(names):
@@ -117,7 +107,6 @@ def data_fetch(
 
 
 def _files(names: Sequence[str] | None) -> list[Any]:
-    from edgemask.data import BENCHMARKS, benchmark
 
     chosen = [benchmark(n) for n in names] if names else list(BENCHMARKS.values())
     return list(dict.fromkeys(f for b in chosen for d in b.domains for f in b.files(d)))

@@ -8,22 +8,18 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
+import pandas as pd
 import typer
 from rich.table import Table
 
-from edgemask.atomic import replacing, writable
-from edgemask.cli.common import (
-    Device,
-    Reading,
-    RecipeName,
-    Seed,
-    Settings,
-    grid,
-    out,
-    pairs,
-    progress,
-    wide,
-)
+from edgemask.cli.common import Device, Reading, RecipeName, Seed, Settings, grid, out, pairs, progress, wide
+from edgemask.data import read_graph
+from edgemask.data.csv_folder import node_ids
+from edgemask.enrich import default_cache
+from edgemask.estimator import EdgeMaskClassifier
+from edgemask.runtime.atomic import replacing, writable
+from edgemask.runtime.distributed import started
 
 app = typer.Typer()
 InferenceBatch = Annotated[
@@ -52,10 +48,6 @@ def fit(
 
     Several processes: `torchrun --nproc-per-node 2 -m edgemask fit … --set batch_size=1024 --set shards=2`.
     """
-    from edgemask.data import read_graph
-    from edgemask.distributed import started
-    from edgemask.enrich import default_cache
-    from edgemask.estimator import EdgeMaskClassifier
 
     first = started().first
     for path in (model, checkpoint):
@@ -90,11 +82,6 @@ def predict(
     inference_batch: InferenceBatch = None,
 ) -> None:
     """Write every node's class and class probabilities as CSV; a node is its id in a CSV folder, else its row."""
-    import pandas as pd
-
-    from edgemask.data import read_graph
-    from edgemask.data.csv_folder import node_ids
-    from edgemask.estimator import EdgeMaskClassifier
 
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
     p = estimator.predict_proba(read_graph(graph, **pairs(read)))
@@ -120,8 +107,6 @@ def evaluate(
     inference_batch: InferenceBatch = None,
 ) -> None:
     """Score a model on a labelled graph."""
-    from edgemask.data import read_graph
-    from edgemask.estimator import EdgeMaskClassifier
 
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
     target = read_graph(graph, **pairs(read))
@@ -142,12 +127,6 @@ def explain(
     inference_batch: InferenceBatch = None,
 ) -> None:
     """Show what the MaskNet prunes, by origin; an edge counts as pruned when its mask is below 0.5."""
-    import numpy as np
-    import pandas as pd
-
-    from edgemask.data import read_graph
-    from edgemask.data.csv_folder import node_ids
-    from edgemask.estimator import EdgeMaskClassifier
 
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
     mask = estimator.explain(read_graph(graph, **pairs(read)))
@@ -179,8 +158,6 @@ def theory(
     device: Device = "auto",
 ) -> None:
     """Check the paper's theory on a trained pair: KKT residuals, surrogate mask, duality bound, gradients."""
-    from edgemask.data import read_graph
-    from edgemask.estimator import EdgeMaskClassifier
 
     report = EdgeMaskClassifier.load(model, device=device).theory(
         read_graph(graph, **pairs(read)), steps=steps, seed=seed

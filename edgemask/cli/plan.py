@@ -9,6 +9,9 @@ import typer
 from rich.table import Table
 
 from edgemask.cli.common import Device, Reading, RecipeName, Settings, out, pairs, wide
+from edgemask.data import read_graph
+from edgemask.experiments.plan import plan as predict
+from edgemask.methods.registry import method_spec
 
 app = typer.Typer()
 
@@ -24,13 +27,10 @@ def plan(
     device: Device = "auto",
 ) -> None:
     """Predict time and memory of `edgemask fit` on this machine, from a few epochs on small parts of the graphs."""
-    from edgemask.data import read_graph
-    from edgemask.methods.registry import entry
-    from edgemask.plan import plan as predict
 
     ahead = predict(
         [read_graph(p, **pairs(read)) for p in sources],
-        entry(method).under(recipe, **pairs(settings)),
+        method_spec(method).under(recipe, **pairs(settings)),
         device,
         method=method,
         validation=[read_graph(p, **pairs(read)) for p in validation],

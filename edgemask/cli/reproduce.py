@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from edgemask.cli.common import DataRoot, Device, Offline, err, out, wide
-
-if TYPE_CHECKING:
-    from edgemask.bench.runner import Executor, Settings
-    from edgemask.bench.store import ResultStore, Task
+from edgemask.cli.common import DataRoot, Device, Jobs, Offline, Ray, err, out, wide
+from edgemask.cli.paper import in_checkout, paper
+from edgemask.cli.running import open_store, print_rejected, run_tasks
+from edgemask.data import benchmark
+from edgemask.errors import InputError
+from edgemask.experiments.records import ResultStore
+from edgemask.experiments.runner import Settings
+from edgemask.experiments.slurm import job_file
+from edgemask.experiments.slurm import shard as part
+from edgemask.report.page import benchmark_sections, write_report
+from edgemask.report.render import (
+    csv_text,
+    latex,
+    markdown,
+    rich_table,
+    statistics_csv,
+    statistics_latex,
+    statistics_markdown,
+)
+from edgemask.report.statistics import compare
 
 app = typer.Typer()
 Results = Annotated[Path, typer.Option(help="The folder of records.")]
@@ -35,10 +48,8 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(min=1, help="Only so many seeds of each run.")] = None,
     only_show: Annotated[bool, typer.Option("--only-show", help="Run nothing: show what the records say.")] = False,
     with_report: Annotated[bool, typer.Option("--report", help="Write the report page there as well.")] = False,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes [default: 1 on a CPU, more on a GPU].")] = None,
-    ray: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: auto, local, HOST:PORT.")
-    ] = None,
+    jobs: Jobs = None,
+    ray: Ray = None,
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Run only the I-th (from 0) of N equal parts.")
     ] = None,
@@ -51,31 +62,27 @@ def reproduce(
     Without a NAME, list them. A run whose record is there is not run again, so a stopped suite continues by the same
     command.
     """
-    from edgemask.bench.runner import Settings
-    from edgemask.bench.store import ResultStore
-    from edgemask.bench.suites import SUITES, all_tasks
 
+    suites = paper("suites")
     if not names:
         listing = Table(title="tables and figures", title_justify="left")
         for column in ("name", "what", "runs"):
             listing.add_column(column, justify="right" if column == "runs" else "left", overflow="fold")
-        for found in SUITES.values():
+        for found in suites.SUITES.values():
             listing.add_row(found.name, found.title, str(len(found.tasks())))
         wide().print(listing)
         return
-    names = list(SUITES) if "all" in names else names
-    tasks = [t for t in all_tasks(names) if seeds is None or t.seed < seeds]
+    names = list(suites.SUITES) if "all" in names else names
+    tasks = [t for t in suites.all_tasks(names) if seeds is None or t.seed < seeds]
     if shard is not None:
-        from edgemask.bench.slurm import shard as part
-
         number, _, count = shard.partition("/")
         if not (number.isdigit() and count.isdigit()):
-            raise ValueError(f"--shard must be I/N, two numbers such as 0/4, got {shard!r}")
+            raise InputError(f"--shard must be I/N, two numbers such as 0/4, got {shard!r}")
         tasks = part(tasks, int(number), int(count))
     settings = Settings(data_root, offline or None, device)
-    store, code = _opened(results), 0
+    store, code = open_store(results), 0
     if not only_show:
-        code = _run(tasks, store, settings, jobs, ray)
+        code = run_tasks(tasks, store, settings, jobs, ray)
         store = ResultStore(results)  # with what others wrote meanwhile
     if shard is None:
         _show(names, store, output, settings)
@@ -85,64 +92,16 @@ def reproduce(
         raise typer.Exit(code)
 
 
-def _opened(results: Path) -> ResultStore:
-    """The records of a folder; files that are not trusted are named."""
-    from edgemask.bench.store import ResultStore
-
-    store = ResultStore(results)
-    _name_rejected(store)
-    gc.freeze()  # thousands of records need not be searched for garbage again and again
-    return store
-
-
-def _name_rejected(store: ResultStore, after: int = 0) -> None:
-    for why in list(store.rejected.values())[after:]:
-        err.print(escape(f"not trusted: {why}"), highlight=False, soft_wrap=True)
-
-
-def _run(tasks: list[Task], store: ResultStore, settings: Settings, jobs: int | None, ray: str | None) -> int:
-    """Run what has no record; the exit status."""
-    from edgemask.bench.progress import progress, summary
-    from edgemask.bench.runner import fetch, run_all
-
-    for why in fetch(tasks, settings):
-        err.print(escape(why), highlight=False, soft_wrap=True)
-    if ray is not None:
-        from edgemask.bench.on_ray import OnRay
-
-        executor: Executor = OnRay(settings, ray)
-    else:
-        from edgemask.bench.local import Local
-
-        executor = Local(settings, jobs)
-    with progress(err) as show:
-        tally = run_all(tasks, store, executor, show)
-    err.print(escape(summary(tally)), highlight=False, soft_wrap=True)
-    return tally.exit_code
-
-
 def _show(names: list[str], store: ResultStore, output: Path, settings: Settings) -> None:
     """Print the tables of some suites, and write them and their figures."""
-    from edgemask.bench.figures import FIGURES, save
-    from edgemask.bench.render import (
-        csv_text,
-        latex,
-        markdown,
-        rich_table,
-        statistics_csv,
-        statistics_latex,
-        statistics_markdown,
-    )
-    from edgemask.bench.statistics import compare
-    from edgemask.bench.suites import SUITES, suite
-    from edgemask.data import benchmark
 
+    suites, figures = paper("suites"), paper("figures")
     absent = [name for name in TEMPORAL if not benchmark(name).available(settings.store())]
     output.mkdir(parents=True, exist_ok=True)
     for name in names:
         trusted = len(store.rejected)
-        tables = suite(name).comparisons(store, absent)
-        _name_rejected(store, trusted)
+        tables = suites.suite(name).comparisons(store, absent)
+        print_rejected(store, trusted)
         for table in tables:
             wide().print(rich_table(table))
         versus = [v for table in tables for v in (compare(table) if table.tested else [])]
@@ -155,12 +114,12 @@ def _show(names: list[str], store: ResultStore, output: Path, settings: Settings
         written = {suffix: text for suffix, text in forms.items() if text}
         for suffix, text in written.items():
             (output / f"{name}.{suffix}").write_text(text, encoding="utf-8")
-        if name in FIGURES and any(t.keys or name == "complexity" for t in tables):
-            save(name, store, output / f"{name}.svg")
+        if name in figures.FIGURES and any(t.keys or name == "complexity" for t in tables):
+            figures.save(name, store, output / f"{name}.svg")
         said = f"{output / name}.*" if written else f"{name}: {EMPTY.get(name, 'nothing to show')}"
         out.print(said, markup=False, highlight=False, soft_wrap=True)
-    if len(names) == len(SUITES):
-        save("flow", store, output / "flow.svg")
+    if len(names) == len(suites.SUITES):
+        figures.save("flow", store, output / "flow.svg")
 
 
 @app.command()
@@ -181,14 +140,12 @@ def slurm(
     offline: Offline = False,
 ) -> None:
     """Write a job file for a Slurm array that runs what some tables and figures need."""
-    from edgemask.bench.runner import Settings
-    from edgemask.bench.slurm import job_file
-    from edgemask.bench.suites import SUITES, all_tasks
 
-    names = list(SUITES) if "all" in names else names
-    tasks = [t for t in all_tasks(names) if seeds is None or t.seed < seeds]
+    suites = paper("suites")
+    names = list(suites.SUITES) if "all" in names else names
+    tasks = [t for t in suites.all_tasks(names) if seeds is None or t.seed < seeds]
     if device not in ("auto", "cpu") and not device.startswith("cuda"):  # the nodes' devices need not be here
-        raise ValueError(f"device must be auto, cpu or cuda, got {device!r}")
+        raise InputError(f"device must be auto, cpu or cuda, got {device!r}")
     if minutes is None or memory_mib is None:
         err.print("predicting time and memory on this machine; --minutes and --memory-mib say them", highlight=False)
     text = job_file(
@@ -216,14 +173,13 @@ def report(
     results: Results = Path("results"),
 ) -> None:
     """Write one HTML page of every table, figure, run and mask; it opens from disk, without a network."""
-    out.print(_page(_opened(results), output), highlight=False, soft_wrap=True)
+    out.print(_page(open_store(results), output), highlight=False, soft_wrap=True)
 
 
 def _page(store: ResultStore, output: Path) -> str:
-    """Write the report page; where it is and how large."""
-    from edgemask.bench.report import write_report
-
+    """Write the report page, and say where it is and how large."""
     if not len(store):
-        raise ValueError(f"{store.root} holds no records: `edgemask reproduce NAME` makes them")
-    path = write_report(store, output, absent=TEMPORAL)
+        raise InputError(f"{store.root} holds no records: `edgemask bench` and `edgemask reproduce` write them")
+    sections = paper("suites").sections(store, TEMPORAL) if in_checkout() else benchmark_sections(store)
+    path = write_report(store, sections, output)
     return f"{path}: {len(store)} records, {path.stat().st_size / 2**20:.1f} MiB"

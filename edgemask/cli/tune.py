@@ -10,6 +10,14 @@ import typer
 from rich.table import Table
 
 from edgemask.cli.common import DataRoot, Device, Offline, Seed, Settings, out, pairs, wide
+from edgemask.data import Store
+from edgemask.data import benchmark as find
+from edgemask.enrich import default_cache
+from edgemask.errors import DataError
+from edgemask.experiments.records import load_domains, missing_files
+from edgemask.experiments.tune import Search, Trial, best, source_score
+from edgemask.methods.registry import method_spec
+from edgemask.runtime.device import resolve_device
 
 app = typer.Typer()
 
@@ -33,13 +41,6 @@ def tune(
     With several sources a trial is scored by leaving one source out in turn, with one by a withheld fifth of its
     labels. A trial that is already there is not run again.
     """
-    from edgemask.bench.store import load_domains, missing_files
-    from edgemask.data import DataError, Store
-    from edgemask.data import benchmark as find
-    from edgemask.enrich import default_cache
-    from edgemask.estimator import resolve_device
-    from edgemask.methods.registry import entry
-    from edgemask.tune import Search, Trial, best, source_score
 
     source, where = find(benchmark), resolve_device(device)
     store = Store(data_root, offline=offline or None)
@@ -51,7 +52,7 @@ def tune(
             raise DataError(f"protocol {p.name!r}: data not available: {', '.join(lacking)}")
         training, _ = p.open(load_domains(source, p, store, {}))
         for name in method:
-            settled = entry(name).under(recipe, **pairs(settings))
+            settled = method_spec(name).under(recipe, **pairs(settings))
             data = {g.name: g.hash for g in training.sources}
             search = Search(benchmark, p.name, name, settled, data, seed)
 

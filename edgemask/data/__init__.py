@@ -9,11 +9,12 @@ from edgemask.data.elliptic import ELLIPTIC
 from edgemask.data.facebook import FACEBOOK100
 from edgemask.data.files import read_graph, write_graph
 from edgemask.data.shifted import CORA, PHOTO
-from edgemask.data.store import DataError, File, Store
+from edgemask.data.store import File, Store
 from edgemask.data.synthetic import SYNTHETIC
 from edgemask.data.twitch import TWITCH
+from edgemask.errors import InputError
 
-__all__ = ["BENCHMARKS", "Benchmark", "Card", "DataError", "File", "Store", "benchmark", "read_graph", "write_graph"]
+__all__ = ["BENCHMARKS", "Benchmark", "Card", "File", "Store", "benchmark", "read_graph", "write_graph"]
 
 BENCHMARKS: dict[str, Benchmark] = {
     b.name: b for b in (CITATION, CORA, PHOTO, TWITCH, FACEBOOK100, ELLIPTIC, ARXIV, SYNTHETIC)
@@ -23,5 +24,5 @@ BENCHMARKS: dict[str, Benchmark] = {
 def benchmark(name: str) -> Benchmark:
     """A benchmark by name: `benchmark("citation").load()`."""
     if name not in BENCHMARKS:
-        raise ValueError(f"no benchmark {name!r} (benchmarks: {', '.join(BENCHMARKS)})")
+        raise InputError(f"no benchmark {name!r} (benchmarks: {', '.join(BENCHMARKS)})")
     return BENCHMARKS[name]

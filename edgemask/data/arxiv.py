@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from edgemask.data.benchmark import Benchmark, Card
-from edgemask.data.store import DataError, File, Store
+from edgemask.data.store import File, Store
+from edgemask.errors import DataError
 from edgemask.graph import Array, Graph
 from edgemask.protocol import Protocol
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from edgemask.data.store import File, Store
+from edgemask.errors import InputError
 from edgemask.graph import Graph, collect
 from edgemask.protocol import Protocol
 
@@ -49,17 +50,21 @@ class Benchmark:
 
         A file that is missing or altered raises `DataError`, which says what and where.
         """
-        for option in options:
-            if option not in self.options:
-                known = ", ".join(self.options) or "none"
-                raise ValueError(f"{self.name}: no option {option!r} (options: {known})")
+        self.check_options(options)
         wanted = tuple(self.domains if domains is None else domains)
         for name in wanted:
             if name not in self.domains:
-                raise ValueError(f"{self.name}: no domain {name!r} (domains: {', '.join(self.domains)})")
+                raise InputError(f"{self.name}: no domain {name!r} (domains: {', '.join(self.domains)})")
         graphs = self.read(store or Store(), wanted, **{**self.options, **options})
         collect([graphs[name] for name in wanted])
         return {name: graphs[name] for name in wanted}
+
+    def check_options(self, options: Iterable[str]) -> None:
+        """Raise an `InputError` if a name is not an option of this benchmark."""
+        for option in options:
+            if option not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise InputError(f"{self.name}: no option {option!r} (options: {known})")
 
     def available(self, store: Store) -> tuple[str, ...]:
         """The domains whose files are all in the store (presence only; loading verifies)."""
@@ -70,4 +75,4 @@ class Benchmark:
             if protocol.name == name:
                 return protocol
         known = ", ".join(p.name for p in self.protocols)
-        raise ValueError(f"{self.name}: no protocol {name!r} (protocols: {known})")
+        raise InputError(f"{self.name}: no protocol {name!r} (protocols: {known})")

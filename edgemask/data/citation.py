@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from edgemask.data.benchmark import Benchmark, Card
 from edgemask.data.store import File, Store
+from edgemask.errors import InputError
 from edgemask.graph import Graph
 from edgemask.protocol import leave_one_out
 
@@ -35,7 +36,7 @@ def read(store: Store, domains: Sequence[str], *, labels: str) -> dict[str, Grap
     (an N × 5 matrix of 0 and 1).
     """
     if labels not in ("first", "multi"):
-        raise ValueError(f"citation: labels must be 'first' or 'multi', got {labels!r}")
+        raise InputError(f"citation: labels must be 'first' or 'multi', got {labels!r}")
     graphs = {}
     for name in domains:
         mat = scipy.io.loadmat(store.get(files(name)[0]), variable_names=["network", "attrb", "group"])

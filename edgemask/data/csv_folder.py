@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from edgemask.atomic import replacing
 from edgemask.data.forms import blaming, read_info
-from edgemask.graph import MISSING, Array, Graph, GraphError
+from edgemask.errors import GraphError
+from edgemask.graph import MISSING, Array, Graph
+from edgemask.runtime.atomic import replacing
 
 BOOLEANS = {"1": True, "0": False, "true": True, "false": False}
 

@@ -11,7 +11,8 @@ import scipy.io
 import scipy.sparse as sp
 
 from edgemask.data.benchmark import Benchmark, Card
-from edgemask.data.store import DataError, File, Store
+from edgemask.data.store import File, Store
+from edgemask.errors import DataError, InputError
 from edgemask.graph import Array, Graph
 from edgemask.protocol import Protocol
 
@@ -54,7 +55,7 @@ def read(store: Store, domains: Sequence[str], *, missing: str) -> dict[str, Gra
     which of the 18 schools the store holds at the time of reading.
     """
     if missing not in ("skip", "eerm"):
-        raise ValueError(f"facebook100: missing must be 'skip' or 'eerm', got {missing!r}")
+        raise InputError(f"facebook100: missing must be 'skip' or 'eerm', got {missing!r}")
     paths = {name: store.get(files(name)[0]) for name in domains}  # first: a fetched school joins the columns
     present = {name: store.get(file) for name in _CHECKSUMS for file in files(name) if store.has(file)}
     info = {name: _variable(path, "local_info").astype(np.int64) for name, path in present.items()}

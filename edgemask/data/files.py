@@ -21,10 +21,11 @@ import scipy.io
 import scipy.sparse as sp
 import torch
 
-from edgemask.atomic import replacing
 from edgemask.data.csv_folder import read_csv, write_csv
 from edgemask.data.forms import blaming, read_info
-from edgemask.graph import MISSING, Graph, GraphError, GraphWarning
+from edgemask.errors import GraphError, GraphWarning, InputError
+from edgemask.graph import MISSING, Graph
+from edgemask.runtime.atomic import replacing
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -52,7 +53,7 @@ def read_graph(path: str | Path, **options: Any) -> Graph:
     form = _form(path)
     known = (*OPTIONS, *{".mat": ["labels"], "": ["classes"]}.get(form, []))
     if unknown := options.keys() - set(known):
-        raise ValueError(f"{path}: no option {min(unknown)!r} of reading a graph (options: {', '.join(known)})")
+        raise InputError(f"{path}: no option {min(unknown)!r} of reading a graph (options: {', '.join(known)})")
     return readers[form](path, **options)
 
 
@@ -239,7 +240,7 @@ def read_mat(
     parsed by compiled code of SciPy's that a crafted file can crash.
     """
     if labels not in ("first", "all", None):
-        raise ValueError(f"labels must be 'first' or 'all', got {labels!r}")
+        raise InputError(f"labels must be 'first' or 'all', got {labels!r}")
     known = ["network", "attrb", "group", "name", "classes", "multilabel"]
     with blaming(path):
         fields = _decoded(path, ".mat file", lambda file: scipy.io.loadmat(file, variable_names=known))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgemask.graph import GraphError
+from edgemask.errors import GraphError
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from edgemask.data import unpickle
 from edgemask.data.benchmark import Benchmark, Card
 from edgemask.data.store import File, Store
+from edgemask.errors import InputError
 from edgemask.graph import Array, Graph
 from edgemask.protocol import Protocol
 from edgemask.seeds import numpy_stream
@@ -178,7 +179,7 @@ def eerm(base: Graph, domains: Sequence[str], generator: str, seed: int) -> dict
     spurious = network(stream("spurious"), adjacency, np.eye(WIDTH)[y])
     weight, bias = linear(stream("environment"), len(DOMAINS), WIDTH)
     return {
-        name: base.with_(
+        name: base.replace(
             name=name,
             x=_append(base.x, spurious + weight[DOMAINS.index(name)] + bias),
             y=y,
@@ -194,7 +195,7 @@ def flip(base: Graph, domains: Sequence[str], seed: int) -> dict[str, Graph]:
     graphs = {}
     for name in domains:
         flipped = numpy_stream(seed, base.name, "flip", name).random(base.num_nodes) < FLIP_RATES[name]
-        graphs[name] = base.with_(name=name, x=_append(base.x, ((base.y == 0) ^ flipped)[:, None]))
+        graphs[name] = base.replace(name=name, x=_append(base.x, ((base.y == 0) ^ flipped)[:, None]))
     return graphs
 
 
@@ -220,12 +221,12 @@ def _read(
         ("generator", generator, tuple(GENERATORS)),
     ):
         if value not in legal:
-            raise ValueError(f"{name}: option {option} must be one of {', '.join(legal)}, got {value!r}")
+            raise InputError(f"{name}: option {option} must be one of {', '.join(legal)}, got {value!r}")
     if type(generator_seed) is not int:
-        raise ValueError(f"{name}: option generator_seed must be an integer, got {generator_seed!r}")
+        raise InputError(f"{name}: option generator_seed must be an integer, got {generator_seed!r}")
     if variant == "flip":
         if generator != _OPTIONS["generator"]:  # two names for the same data would pass for two results
-            raise ValueError(f"{name}: option generator is for variant eerm, got {generator!r} with flip")
+            raise InputError(f"{name}: option generator is for variant eerm, got {generator!r} with flip")
         return flip(base(store), domains, generator_seed)
     return eerm(base(store), domains, generator, generator_seed)
 

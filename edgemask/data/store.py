@@ -19,13 +19,11 @@ from urllib.request import Request, urlopen
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from edgemask.errors import DataError
+
 ATTEMPTS = 3
 PAUSE = 1.0  # seconds before the second attempt; doubled before each later one
 BLOCK = 1 << 18  # bytes read at a time, so that a file of any size streams
-
-
-class DataError(RuntimeError):
-    """A data file that is missing, altered or out of reach; the message says which, from where, to where."""
 
 
 class _TransientError(Exception):

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from edgemask.data.benchmark import Benchmark, Card
 from edgemask.data.store import Store
+from edgemask.errors import InputError
 from edgemask.graph import Graph
 from edgemask.protocol import leave_one_out
 from edgemask.seeds import numpy_stream
@@ -105,7 +106,7 @@ class Family:
             for p in self.prior:
                 _within("family", "prior", p, 0, 1, "number")
             if len(self.prior) != self.classes or abs(sum(self.prior) - 1) > 1e-6:
-                raise ValueError(f"family: prior must be {self.classes} probabilities that sum to 1, got {self.prior}")
+                raise InputError(f"family: prior must be {self.classes} probabilities that sum to 1, got {self.prior}")
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def hidden(family: Family, wiring: Wiring, name: str) -> Hidden:
     """What `domain` wires the domain of this name by: the same arrays, drawn from the same streams."""
     n, prior = wiring.nodes or family.nodes, family.prior or np.full(family.classes, 1 / family.classes)
     if wiring.degree > n - 1:
-        raise ValueError(f"domain {name!r}: degree must be at most nodes - 1 = {n - 1}, got {wiring.degree}")
+        raise InputError(f"domain {name!r}: degree must be at most nodes - 1 = {n - 1}, got {wiring.degree}")
     y = numpy_stream(family.seed, "labels", name).choice(family.classes, n, p=prior)
     community = numpy_stream(family.seed, "community", name).integers(wiring.communities, size=n)
     group = numpy_stream(family.seed, "group", name).integers(wiring.groups, size=n)
@@ -218,7 +219,7 @@ def _wire(wiring: Wiring, secret: Hidden, name: str, rng: np.random.Generator) -
             keys = np.sort(np.concatenate([keys, key[u != v]]))
             keys = keys[np.diff(keys, prepend=-1) > 0]  # np.unique hashes: fifty times slower here
         if wanted - len(keys) > 0.01 * count:
-            raise ValueError(
+            raise InputError(
                 f"domain {name!r}: {count} edges {kind} were asked, room was found for "
                 f"{count - wanted + len(keys)}; lower the degree or that share, or raise the nodes"
             )
@@ -276,12 +277,12 @@ def _within(
 ) -> None:
     legal = isinstance(value, int if kind == "whole number" else int | float) and not isinstance(value, bool)
     if not legal or not low <= value <= high:
-        raise ValueError(f"{owner}: {option} must be a {kind} from {low:g} to {high:g}, got {value!r}")
+        raise InputError(f"{owner}: {option} must be a {kind} from {low:g} to {high:g}, got {value!r}")
 
 
 def _one_of(owner: str, option: str, value: object, legal: Sequence[str]) -> None:
     if value not in legal:
-        raise ValueError(f"{owner}: {option} must be one of {', '.join(legal)}, got {value!r}")
+        raise InputError(f"{owner}: {option} must be one of {', '.join(legal)}, got {value!r}")
 
 
 # ---- the stock family ----------------------------------------------------------------------------------

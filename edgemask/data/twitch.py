@@ -12,7 +12,8 @@ import pandas as pd
 import scipy.sparse as sp
 
 from edgemask.data.benchmark import Benchmark, Card
-from edgemask.data.store import DataError, File, Store
+from edgemask.data.store import File, Store
+from edgemask.errors import DataError
 from edgemask.graph import Graph
 from edgemask.protocol import Protocol
 

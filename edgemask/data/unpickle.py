@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.lib import format as npy
 
-from edgemask.data.store import DataError
+from edgemask.errors import DataError, InputError
 
 
 class _Dtype:
@@ -42,7 +42,7 @@ class _Array(np.ndarray[Any, Any]):
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         version, shape, kind, fortran, values = state
         if kind.dtype.hasobject and len(values) != math.prod(shape):  # NumPy reads past the list's end
-            raise ValueError(f"{len(values)} objects for an array of shape {shape}")
+            raise InputError(f"{len(values)} objects for an array of shape {shape}")
         super().__setstate__((version, shape, kind.dtype, fortran, values))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:

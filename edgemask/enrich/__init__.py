@@ -3,14 +3,13 @@
 from edgemask.enrich.cache import Cache, default_cache
 from edgemask.enrich.enriched import EnrichedGraph, enrich
 from edgemask.enrich.index import approximate_knn, recall
-from edgemask.enrich.knn import EnrichWarning, knn
-from edgemask.enrich.sample import EdgeSample, Origin, Sampler
+from edgemask.enrich.knn import knn
+from edgemask.enrich.sampler import EdgeSample, Origin, Sampler
 from edgemask.enrich.spectral import spectral_clusters
 
 __all__ = [
     "Cache",
     "EdgeSample",
-    "EnrichWarning",
     "EnrichedGraph",
     "Origin",
     "Sampler",

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgemask.atomic import replacing
-from edgemask.enrich.knn import EnrichWarning, is_sparse
+from edgemask.enrich.knn import is_sparse
+from edgemask.errors import EnrichWarning, InputError
+from edgemask.runtime.atomic import replacing
 
 Array = npt.NDArray[Any]
 FORMAT = "edgemask-enrich-1"  # counted up when the file layout or a cached algorithm changes
@@ -71,9 +72,9 @@ def _read(path: Path, question: str) -> Array:
     with np.load(path, allow_pickle=False) as stored:
         asked, checksum, array = str(stored["question"]), str(stored["checksum"]), stored["array"]
     if asked != question:
-        raise ValueError(f"it answers {asked}, expected {question}")
+        raise InputError(f"it answers {asked}, expected {question}")
     if checksum != (actual := _digest(question, array)):
-        raise ValueError(f"its content has checksum {actual}, expected {checksum}")
+        raise InputError(f"its content has checksum {actual}, expected {checksum}")
     return np.asarray(array)
 
 

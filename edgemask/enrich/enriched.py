@@ -13,9 +13,9 @@ import torch
 
 from edgemask.enrich.cache import Cache
 from edgemask.enrich.index import INDEX, approximate_knn, recall
-from edgemask.enrich.knn import EnrichWarning, knn
-from edgemask.enrich.sample import Sampler
+from edgemask.enrich.knn import knn
 from edgemask.enrich.spectral import Affinity, spectral_clusters
+from edgemask.errors import EnrichWarning, InputError
 from edgemask.graph import Graph
 
 Array = npt.NDArray[Any]
@@ -26,7 +26,7 @@ LEAST_INDEXED = 1000  # nodes: fewer are not worth an index, nor enough to make 
 
 @dataclass(frozen=True, eq=False)
 class EnrichedGraph:
-    """A graph with its feature-based edges: `enrich` makes it, `sampler` draws from it.
+    """A graph with its feature-based edges: `enrich` makes it, `Sampler` draws from it.
 
     `knn_pairs`  2 × P node pairs i < j, distinct: j is among the k nearest of i, or i of j.
     `clusters`   N cluster indices (-1 = none). Every pair inside a cluster is a spectral pair; they are
@@ -52,10 +52,6 @@ class EnrichedGraph:
     def num_spectral_pairs(self) -> int:
         sizes = self.cluster_sizes
         return int((sizes * (sizes - 1) // 2).sum())
-
-    def sampler(self, device: str | torch.device = "cpu") -> Sampler:
-        """A sampler with its tables on `device`."""
-        return Sampler(self, device)
 
     def reordered(self, order: Array) -> EnrichedGraph:
         """The same with the nodes in another order: node i is what was node `order[i]`."""
@@ -88,11 +84,11 @@ def enrich(
     """
     x, n = graph.x, graph.num_nodes
     if k < 0:
-        raise ValueError(f"graph {graph.name!r}: k must be at least 0, got {k}")
+        raise InputError(f"graph {graph.name!r}: k must be at least 0, got {k}")
     if clusters < 0 or clusters == 1:
-        raise ValueError(f"graph {graph.name!r}: clusters must be 0 or at least 2, got {clusters}")
+        raise InputError(f"graph {graph.name!r}: clusters must be 0 or at least 2, got {clusters}")
     if knn_exact_up_to < LEAST_INDEXED:
-        raise ValueError(
+        raise InputError(
             f"graph {graph.name!r}: knn_exact_up_to must be at least {LEAST_INDEXED:,} nodes, got {knn_exact_up_to}"
         )
     k = _fitting(graph, "k", k, n - 1, n - 1)

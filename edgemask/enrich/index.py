@@ -16,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from edgemask.enrich.knn import ROWS, SCALE, is_sparse, on_all, search, shared_threads, unit_rows
+from edgemask.enrich.knn import ROWS, SCALE, is_sparse, on_all, search, unit_rows
 from edgemask.enrich.spectral import leading_eigenvectors
+from edgemask.errors import InputError, MissingDependencyError
+from edgemask.runtime.threads import shared_threads
 from edgemask.seeds import derive, numpy_stream
 
 Array = npt.NDArray[Any]
@@ -46,7 +48,7 @@ def approximate_knn(x: Any, k: int, *, seed: int) -> Array:
     unit = unit if usable.all() else unit[usable]
     nodes, width = unit.shape
     if not 1 <= k < nodes:
-        raise ValueError(f"k must be in 1 … {nodes - 1} (nodes with features - 1), got {k}")
+        raise InputError(f"k must be in 1 … {nodes - 1} (nodes with features - 1), got {k}")
     points = project(unit, seed) if is_sparse(unit) or width > WIDTH else unit.astype(np.float32)
     points = np.pad(points, ((0, 0), (0, 1))) if points.shape[1] % 2 else points  # codes are of two columns each
     keep = min(2 * k, nodes - 1)  # longer lists than asked for lead further
@@ -126,7 +128,7 @@ def load_faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise ImportError(
+        raise MissingDependencyError(
             "approximate neighbours need faiss: install edgemask[scale], or raise knn_exact_up_to to the number of "
             "nodes for the exact search"
         ) from error

@@ -14,6 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from edgemask.errors import InputError
+from edgemask.runtime.threads import shared_threads
+
 Array = npt.NDArray[Any]
 
 # Similarities are compared as whole multiples of 2⁻²⁴ ≈ 6e-8: float64 sums in any order agree far below
@@ -24,10 +27,6 @@ ROWS = 64  # rows per parallel task of the sparse route, so that one accumulator
 TILE = 1024, 2**15  # similarities held at a time by the float32 pass of the dense route (128 MiB)
 BLOCK = 2**23  # entries of the similarity matrix, or of candidates' features, held at a time in float64 (64 MiB)
 SPARE = 16  # candidates the float32 pass keeps beyond k and the node itself
-
-
-class EnrichWarning(UserWarning):
-    """Enrichment went on, with something the caller should know."""
 
 
 def knn(x: Any, k: int, *, device: str | torch.device = "cpu") -> Array:
@@ -42,7 +41,7 @@ def knn(x: Any, k: int, *, device: str | torch.device = "cpu") -> Array:
     """
     nodes = x.shape[0]
     if not 1 <= k < nodes:
-        raise ValueError(f"k must be in 1 … {nodes - 1} (nodes - 1), got {k}")
+        raise InputError(f"k must be in 1 … {nodes - 1} (nodes - 1), got {k}")
     unit, usable = unit_rows(x)
     return on_all(usable, search(unit[usable], k, device=device))
 
@@ -90,7 +89,7 @@ def unit_rows(x: Any) -> tuple[Any, Array]:
         lengths = np.sqrt(np.einsum("ij,ij->i", unit, unit))
     if not np.isfinite(lengths).all():
         node = np.flatnonzero(~np.isfinite(lengths))[0]
-        raise ValueError(f"x: row {node} has length {lengths[node]}, expected finite features")
+        raise InputError(f"x: row {node} has length {lengths[node]}, expected finite features")
     usable = lengths > 0
     lengths[~usable] = 1.0
     if is_sparse(unit):
@@ -98,22 +97,6 @@ def unit_rows(x: Any) -> tuple[Any, Array]:
     else:
         unit /= lengths[:, None]
     return unit, usable
-
-
-@contextmanager
-def shared_threads() -> Iterator[None]:
-    """Run Numba's parallel loops on as many threads as torch uses, and leave torch's count as it was.
-
-    The two share one OpenMP runtime: Numba's first parallel call would set its thread count to the number
-    of cores for torch as well, whatever the user asked for.
-    """
-    wanted, before = torch.get_num_threads(), numba.get_num_threads()
-    numba.set_num_threads(min(wanted, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
-        torch.set_num_threads(wanted)
 
 
 @numba.njit(parallel=True, cache=True, nogil=True)

@@ -18,7 +18,8 @@ import scipy.sparse as sp
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from edgemask.enrich.knn import EnrichWarning, is_sparse, unit_rows
+from edgemask.enrich.knn import is_sparse, unit_rows
+from edgemask.errors import EnrichWarning, InputError
 from edgemask.seeds import derive, numpy_stream
 
 Array = npt.NDArray[Any]
@@ -48,9 +49,9 @@ def spectral_clusters(x: Any, K: int, *, affinity: Affinity = "cosine", seed: in
     Deterministic by `seed`, to the rounding of threaded sums. A cluster may come out empty.
     """
     if affinity not in ("cosine", "rbf"):
-        raise ValueError(f"affinity must be 'cosine' or 'rbf', got {affinity!r}")
+        raise InputError(f"affinity must be 'cosine' or 'rbf', got {affinity!r}")
     if gamma is not None and (affinity != "rbf" or not 0 < gamma < np.inf):
-        raise ValueError(f"gamma must be positive and needs affinity='rbf', got {gamma} with {affinity!r}")
+        raise InputError(f"gamma must be positive and needs affinity='rbf', got {gamma} with {affinity!r}")
     x = sp.csr_array(x, dtype=np.float64) if is_sparse(x) else np.asarray(x, dtype=np.float64)
     usable = np.ones(x.shape[0], dtype=bool)
     if affinity == "cosine":
@@ -58,7 +59,7 @@ def spectral_clusters(x: Any, K: int, *, affinity: Affinity = "cosine", seed: in
         x = x[usable]
     nodes = x.shape[0]
     if not 2 <= K <= nodes:
-        raise ValueError(f"K must be in 2 … {nodes} (nodes with features), got {K}")
+        raise InputError(f"K must be in 2 … {nodes} (nodes with features), got {K}")
     with threadpool_limits(1, user_api="blas"):  # thin products: more threads only wait for each other
         if affinity == "cosine":
             rows = leading_left_vectors(cosine_factor(x), K, seed)
@@ -114,7 +115,7 @@ def rbf_product(x: Any, gamma: float | None, seed: int) -> Product:
     """Q ↦ D^{-1/2} W D^{-1/2} Q for W_ij = exp(-γ‖x_i - x_j‖²); γ by the median rule when None."""
     nodes = x.shape[0]
     if nodes > RBF_LIMIT:
-        raise ValueError(
+        raise InputError(
             f"affinity 'rbf' takes O(N²) time and stops at {RBF_LIMIT:,} nodes, got {nodes:,}; use 'cosine'"
         )
     gamma = median_gamma(x, seed) if gamma is None else gamma
@@ -152,7 +153,7 @@ def median_gamma(x: Any, seed: int) -> float:
     apart = x[i] - x[j]
     median = float(np.median(np.asarray((apart * apart).sum(axis=1))))
     if median == 0:
-        raise ValueError("x: more than half of the pairs of rows are equal, the median rule fails; give gamma")
+        raise InputError("x: more than half of the pairs of rows are equal, the median rule fails; give gamma")
     return 1 / (2 * median)
 
 

@@ -31,33 +31,37 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask import checkpoint
-from edgemask.methods.base import Pairs, Record, Source, floats
+from edgemask.config import HyperParameter
+from edgemask.errors import InputError
 from edgemask.methods.erm import ERM
-from edgemask.methods.hyper import Hyper
+from edgemask.methods.execution import Record, floats
+from edgemask.methods.sources import Pairs, Source
 from edgemask.nn.inputs import Shifted
 from edgemask.nn.tensors import Edges
+from edgemask.runtime import checkpoint
 
 
 class ADA(ERM):
-    hyper: ClassVar[Mapping[str, Hyper]] = {
-        "augmentations": Hyper(3, 1, law="int", search=(1, 5), about="rounds, K"),
-        "ascents": Hyper(15, 1, law="int", search=(5, 30), about="ascent steps of a round, T_max"),
-        "ascent_lr": Hyper(1.0, 1e-6, law="log", search=(0.01, 10), about="first rate of the ascents, times γ"),
-        "gamma": Hyper(10.0, 1e-3, law="log", search=(1, 1000), about="weight of the distance, γ"),
+    hyper: ClassVar[Mapping[str, HyperParameter]] = {
+        "augmentations": HyperParameter(3, 1, law="int", search=(1, 5), about="rounds, K"),
+        "ascents": HyperParameter(15, 1, law="int", search=(5, 30), about="ascent steps of a round, T_max"),
+        "ascent_lr": HyperParameter(
+            1.0, 1e-6, law="log", search=(0.01, 10), about="first rate of the ascents, times γ"
+        ),
+        "gamma": HyperParameter(10.0, 1e-3, law="log", search=(1, 1000), about="weight of the distance, γ"),
     }
 
     def build(self) -> dict[str, nn.Module]:
         if self.recipe.batch_size is not None:
-            raise ValueError(f"ada keeps copies of whole graphs: batch_size must be None, got {self.recipe.batch_size}")
+            raise InputError(f"ada keeps copies of whole graphs: batch_size must be None, got {self.recipe.batch_size}")
         if self.recipe.layers < 2:
-            raise ValueError("ada measures distances in the last hidden layer: layers must be at least 2, got 1")
+            raise InputError("ada measures distances in the last hidden layer: layers must be at least 2, got 1")
         self.added: dict[str, list[tuple[Tensor, Tensor]]] = {}  # D and Wᵀ of each round, by source
         return super().build()
 
     def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        (part,) = self.rounds(sources, epoch)
-        pairs, last = list(part), int(self.h["augmentations"])
+        (part,) = self.iter_batches(sources, epoch)
+        pairs, last = list(part), int(self.hparams["augmentations"])
         for _ in range(sum(k * self.recipe.epochs // (last + 1) == epoch for k in range(1, last + 1))):
             for source, edges in pairs:
                 self.added.setdefault(source.domain.name, []).append(self.augment(source, edges))
@@ -95,12 +99,12 @@ class ADA(ERM):
             traced = Traced(Shifted(start, a, b))
             z = task.embed(traced, edges)
             loss = F.cross_entropy(task.read(z, edges).index_select(0, source.train), labels, reduction="sum")
-            goal = loss - float(self.h["gamma"]) / 2 * (z - z0).square().sum()
+            goal = loss - float(self.hparams["gamma"]) / 2 * (z - z0).square().sum()
             return goal.detach(), torch.cat(torch.autograd.grad(goal, traced.products), dim=1)
 
-        a, rate = z0.new_zeros(len(z0), len(b)), float(self.h["ascent_lr"]) / float(self.h["gamma"])
+        a, rate = z0.new_zeros(len(z0), len(b)), float(self.hparams["ascent_lr"]) / float(self.hparams["gamma"])
         goal, up = climb(a)
-        for _ in range(int(self.h["ascents"])):
+        for _ in range(int(self.hparams["ascents"])):
             higher, up_there = climb(a + rate * up)
             if higher > goal:
                 a, goal, up = a + rate * up, higher, up_there

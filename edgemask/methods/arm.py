@@ -20,15 +20,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from edgemask.batches import features
+from edgemask.config import HyperParameter
 from edgemask.methods.erm import ERM
-from edgemask.methods.hyper import Hyper
-from edgemask.nn.backbones import MLP, Backbone
+from edgemask.nn.backbone import Backbone
 from edgemask.nn.blocks import logits_in_blocks
 from edgemask.nn.inputs import Appended
-from edgemask.nn.precision import precision
+from edgemask.nn.mlp import MLP
 from edgemask.nn.tasknet import tasknet
-from edgemask.nn.tensors import Domain, Edges, SparseMatrix
+from edgemask.nn.tensors import Edges, GraphTensors, SparseMatrix, features
+from edgemask.runtime.precision import precision
 
 
 class Contextual(nn.Module):
@@ -57,17 +57,17 @@ class Given(Backbone):
 
 
 class ARM(ERM):
-    hyper: ClassVar[Mapping[str, Hyper]] = {
-        "context": Hyper(64, 1, law="int", search=(8, 128), about="width of the context")
+    hyper: ClassVar[Mapping[str, HyperParameter]] = {
+        "context": HyperParameter(64, 1, law="int", search=(8, 128), about="width of the context")
     }
 
     def build(self) -> dict[str, nn.Module]:
-        width = int(self.h["context"])
+        width = int(self.hparams["context"])
         classifier = tasknet(self.recipe, self.num_features + width, self.num_classes)
         context = MLP(self.num_features, self.recipe.hidden, width, layers=3, dropout=0.0)
         return {"task": Contextual(classifier, context)}
 
-    def logits_in_blocks(self, domain: Domain, edges: Edges, s: Tensor | None = None) -> Tensor:
+    def logits_in_blocks(self, domain: GraphTensors, edges: Edges, s: Tensor | None = None) -> Tensor:
         """Two passes: the context of the whole graph, then the classifier under it."""
         task, size = self.networks["task"].eval(), self.recipe.inference_batch or domain.num_nodes
         assert isinstance(task, Contextual)

@@ -24,11 +24,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask.methods.base import Pairs, Record
+from edgemask.config import HyperParameter
+from edgemask.errors import InputError
 from edgemask.methods.erm import ERM
-from edgemask.methods.hyper import Hyper
+from edgemask.methods.execution import Record
+from edgemask.methods.sources import Pairs
 from edgemask.nn.aggregate import aggregate, gcn_weights
-from edgemask.nn.backbones import Backbone, InputLinear
+from edgemask.nn.backbone import Backbone, InputLinear
 from edgemask.nn.tensors import Edges, SparseMatrix
 
 
@@ -90,22 +92,24 @@ class MixtureNet(Backbone):
 
 
 class CaNet(ERM):
-    hyper: ClassVar[Mapping[str, Hyper]] = {
-        "environments": Hyper(3, 1, law="int", search=(2, 10), about="number of pseudo environments, K"),
-        "tau": Hyper(1.0, 0.01, law="log", search=(0.5, 5), about="temperature of the Gumbel-softmax, τ"),
-        "weight": Hyper(1.0, 0, law="log", search=(0.01, 10), about="of the KL term, λ"),
-        "estimator": Hyper("graph", law="choice", choices=("graph", "node"), about="whether it sees the neighbours"),
+    hyper: ClassVar[Mapping[str, HyperParameter]] = {
+        "environments": HyperParameter(3, 1, law="int", search=(2, 10), about="number of pseudo environments, K"),
+        "tau": HyperParameter(1.0, 0.01, law="log", search=(0.5, 5), about="temperature of the Gumbel-softmax, τ"),
+        "weight": HyperParameter(1.0, 0, law="log", search=(0.01, 10), about="of the KL term, λ"),
+        "estimator": HyperParameter(
+            "graph", law="choice", choices=("graph", "node"), about="whether it sees the neighbours"
+        ),
     }
 
     def build(self) -> dict[str, nn.Module]:
         r = self.recipe
         if r.backbone != "gcn":
-            raise ValueError(f"canet is a network of its own, of GCN form: backbone must be gcn, got {r.backbone}")
+            raise InputError(f"canet is a network of its own, of GCN form: backbone must be gcn, got {r.backbone}")
         network = MixtureNet(
             *(self.num_features, r.hidden, self.num_classes, r.layers, r.dropout),
-            environments=int(self.h["environments"]),
-            tau=float(self.h["tau"]),
-            neighbours=self.h["estimator"] == "graph",
+            environments=int(self.hparams["environments"]),
+            tau=float(self.hparams["tau"]),
+            neighbours=self.hparams["estimator"] == "graph",
         )
         return {"task": network}
 
@@ -114,7 +118,7 @@ class CaNet(ERM):
         for source, edges in pairs:
             name, risk = source.domain.name, self.risk(source, edges)
             kl = from_uniform(torch.cat(self.log_q))
-            goals.append(risk + float(self.h["weight"]) * kl)
+            goals.append(risk + float(self.hparams["weight"]) * kl)
             record |= {f"loss {name}": risk.detach(), f"kl {name}": kl.detach()}
         self.step("task", torch.stack(goals).mean())
         return record

@@ -22,15 +22,17 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from edgemask.methods.hyper import Hyper
-from edgemask.methods.penalised import Aligned, Seen
+from edgemask.config import HyperParameter
+from edgemask.methods.penalised import Aligned, SourceOutput
 from edgemask.methods.penalties import coral, over_pairs
 
 
 class CORAL(Aligned):
-    hyper: ClassVar = {"weight": Hyper(0.1, 0, law="log", search=(1e-3, 1e2), about="of the covariances' distance")}
+    hyper: ClassVar = {
+        "weight": HyperParameter(0.1, 0, law="log", search=(1e-3, 1e2), about="of the covariances' distance")
+    }
 
-    def penalty(self, risks: Tensor, seen: Sequence[Seen]) -> Tensor:
+    def penalty(self, risks: Tensor, seen: Sequence[SourceOutput]) -> Tensor:
         return over_pairs(coral, [s.h for s in seen if s.h is not None])
 
 

@@ -29,16 +29,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask.methods.base import Pairs, Record, Source
-from edgemask.methods.hyper import Hyper
-from edgemask.methods.penalised import Aligned, Seen, losses
+from edgemask.config import HyperParameter
+from edgemask.errors import InputError
+from edgemask.methods.execution import Record
+from edgemask.methods.penalised import Aligned, SourceOutput, losses
+from edgemask.methods.sources import Pairs, Source
 
 MOST_SOURCES = 256  # outputs of the discriminator, which is built before the sources are known; the first M are used
 
 
 class DANN(Aligned):
     hyper: ClassVar = {
-        "weight": Hyper(0.01, 0, law="log", search=(1e-3, 1e1), about="of the reversed gradient, at the end")
+        "weight": HyperParameter(0.01, 0, law="log", search=(1e-3, 1e1), about="of the reversed gradient, at the end")
     }
 
     def build(self) -> dict[str, nn.Module]:
@@ -55,7 +57,7 @@ class DANN(Aligned):
 
     def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
         if len(sources) > MOST_SOURCES:
-            raise ValueError(f"DANN tells at most {MOST_SOURCES} sources apart, got {len(sources)}")
+            raise InputError(f"DANN tells at most {MOST_SOURCES} sources apart, got {len(sources)}")
         return super().update(sources, epoch)
 
     def joint_step(self, pairs: Pairs) -> Record:
@@ -65,7 +67,7 @@ class DANN(Aligned):
         self.step("task", risks.mean() + telling)
         return {**losses(seen, risks), "discriminator": telling.detach()}
 
-    def penalty(self, risks: Tensor, seen: Sequence[Seen]) -> Tensor:
+    def penalty(self, risks: Tensor, seen: Sequence[SourceOutput]) -> Tensor:
         """The discriminator's loss; its gradient reaches the representations reversed."""
         told = []
         for i, h in enumerate(s.h for s in seen if s.h is not None):

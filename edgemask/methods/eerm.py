@@ -26,45 +26,46 @@ times the time of plain risk minimisation, and the sorting of the edited edges.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from edgemask import checkpoint
-from edgemask.methods.base import Means, Method, Pairs, Record, Source, floats
-from edgemask.methods.hyper import Hyper
-from edgemask.nn.tensors import Domain, Edges
+from edgemask.config import HyperParameter
+from edgemask.errors import InputError
+from edgemask.methods.base import Method
+from edgemask.methods.execution import Record
+from edgemask.methods.sources import Pairs, Source
+from edgemask.nn.tensors import Edges, GraphTensors
+from edgemask.runtime import checkpoint
 from edgemask.seeds import torch_stream
 
 FORGETS = 0.1  # rate of the moving mean that is subtracted from the reward
 
 
 class EERM(Method):
+    capturable = False  # every step draws edges to flip, whose number varies
+
     hyper: ClassVar = {
-        "views": Hyper(3, 2, 100, law="int", search=(2, 5), about="K, edited graphs per source"),
-        "edits": Hyper(1, 1, 1000, law="int", search=(1, 5), about="draws per node and view"),
-        "candidates": Hyper(20, 1, 10**4, law="int", search=(5, 50), about="edges per node that may be added"),
-        "beta": Hyper(1.0, 0, law="log", search=(0.1, 10.0), about="β, of the mean risk beside the variance"),
-        "edit_lr": Hyper(5e-3, 0, law="log", search=(1e-4, 1e-2), about="learning rate of the generators"),
-        "edit_steps": Hyper(1, 1, 100, law="int", search=(1, 3), about="their steps per one of the classifier"),
+        "views": HyperParameter(3, 2, 100, law="int", search=(2, 5), about="K, edited graphs per source"),
+        "edits": HyperParameter(1, 1, 1000, law="int", search=(1, 5), about="draws per node and view"),
+        "candidates": HyperParameter(20, 1, 10**4, law="int", search=(5, 50), about="edges per node that may be added"),
+        "beta": HyperParameter(1.0, 0, law="log", search=(0.1, 10.0), about="β, of the mean risk beside the variance"),
+        "edit_lr": HyperParameter(5e-3, 0, law="log", search=(1e-4, 1e-2), about="learning rate of the generators"),
+        "edit_steps": HyperParameter(
+            1, 1, 100, law="int", search=(1, 3), about="their steps per one of the classifier"
+        ),
     }
 
     def build(self) -> dict[str, nn.Module]:
         if self.recipe.batch_size is not None:
-            raise ValueError(f"EERM edits whole graphs: batch_size must be None, got {self.recipe.batch_size}")
+            raise InputError(f"EERM edits whole graphs: batch_size must be None, got {self.recipe.batch_size}")
         if self.recipe.backbone == "mlp":
-            raise ValueError("EERM edits edges, which backbone = 'mlp' ignores: use another backbone")
+            raise InputError("EERM edits edges, which backbone = 'mlp' ignores: use another backbone")
         self.editors: dict[str, Editor] = {}
         self.held: Mapping[str, Tensor] = {}  # of a checkpoint, until its sources are seen
         return super().build()
-
-    def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        means = Means()
-        for part in self.rounds(sources, epoch):
-            means.add(self.joint_step(list(part)))
-        return floats(means.record())
 
     def joint_step(self, pairs: Pairs) -> Record:
         record: Record = {}
@@ -72,11 +73,11 @@ class EERM(Method):
         for source, edges in pairs:
             name = source.domain.name
             variance, mean = torch.var_mean(self.explore(source, edges))
-            objectives.append(variance + float(self.h["beta"]) * mean)
+            objectives.append(variance + float(self.hparams["beta"]) * mean)
             record |= {f"loss {name}": mean.detach(), f"variance {name}": variance.detach()}
         self.step("task", torch.stack(objectives).mean())
         with torch.no_grad():
-            for _ in range(int(self.h["edit_steps"]) - 1):
+            for _ in range(int(self.hparams["edit_steps"]) - 1):
                 for source, edges in pairs:
                     self.explore(source, edges)
         return record
@@ -84,17 +85,17 @@ class EERM(Method):
     def explore(self, source: Source, edges: Edges) -> Tensor:
         """The risks of the views drawn for a source, whose generators then take a step."""
         editor = self.editor(source.domain)
-        counts = editor.draw(int(self.h["edits"]))
+        counts = editor.draw(int(self.hparams["edits"]))
         risks = torch.stack([self.risk(source, editor.edited(edges, drawn > 0)) for drawn in counts])
         editor.reinforce(counts, risks.detach().var())
         return risks
 
-    def editor(self, domain: Domain) -> Editor:
+    def editor(self, domain: GraphTensors) -> Editor:
         """The generators of a source, made when it is first seen."""
         if domain.name not in self.editors:
             stream = torch_stream(self.seed, "candidates", domain.name)
-            editor = Editor(domain, int(self.h["views"]), int(self.h["candidates"]), stream)
-            editor.optimiser = self.adam(editor, float(self.h["edit_lr"]))
+            editor = Editor(domain, int(self.hparams["views"]), int(self.hparams["candidates"]), stream)
+            editor.optimiser = self.adam(editor, float(self.hparams["edit_lr"]))
             self.editors[domain.name] = editor
             if state := checkpoint.unpack(f"editor-{domain.name}", self.held):
                 editor.load_state_dict(checkpoint.unpack("logits", state))
@@ -119,7 +120,7 @@ class Editor(nn.Module):
 
     optimiser: torch.optim.Optimizer
 
-    def __init__(self, domain: Domain, views: int, candidates: int, stream: torch.Generator):
+    def __init__(self, domain: GraphTensors, views: int, candidates: int, stream: torch.Generator):
         super().__init__()
         edges, n = domain.edges, domain.num_nodes
         device = edges.src.device

@@ -6,21 +6,15 @@ averaging and propagation granted, this is the strong simple baseline of every t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from edgemask.methods.base import Means, Method, Pairs, Record, Source, floats
+from edgemask.methods.base import Method
+from edgemask.methods.execution import Record
+from edgemask.methods.sources import Pairs
 
 
 class ERM(Method):
     padded_draws = True
-
-    def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        means = Means()
-        for part in self.rounds(sources, epoch):
-            means.add(self.replayed(self.joint_step, part))
-        return floats(means.record())
 
     def joint_step(self, pairs: Pairs) -> Record:
         losses = {f"loss {source.domain.name}": self.risk(source, edges) for source, edges in pairs}

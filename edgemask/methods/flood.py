@@ -31,11 +31,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask.methods.base import Means, Method, Pairs, Record, Source, floats, seeded
-from edgemask.methods.hyper import Hyper
+from edgemask.config import HyperParameter
+from edgemask.errors import InputError
+from edgemask.methods.base import Method
+from edgemask.methods.execution import Record, seeded
+from edgemask.methods.sources import Pairs
 from edgemask.methods.views import backbone, drop_edges, mask_columns, representation_width
-from edgemask.nn.precision import precision
-from edgemask.nn.tensors import Domain, Edges, SparseMatrix
+from edgemask.nn.tensors import Edges, GraphTensors, SparseMatrix
+from edgemask.runtime.precision import precision
 from edgemask.seeds import derive
 
 View = tuple[Tensor | SparseMatrix, Tensor | None]  # features, and a mask of the edges
@@ -43,16 +46,20 @@ View = tuple[Tensor | SparseMatrix, Tensor | None]  # features, and a mask of th
 
 class FLOOD(Method):
     hyper: ClassVar = {
-        "views": Hyper(3, 2, 100, law="int", search=(2, 5), about="environments per source"),
-        "drop_edges": Hyper(0.5, 0, 0.999, search=(0.1, 0.8), about="share of edges dropped in the last environment"),
-        "mask_features": Hyper(
+        "views": HyperParameter(3, 2, 100, law="int", search=(2, 5), about="environments per source"),
+        "drop_edges": HyperParameter(
+            0.5, 0, 0.999, search=(0.1, 0.8), about="share of edges dropped in the last environment"
+        ),
+        "mask_features": HyperParameter(
             0.3, 0, 0.999, search=(0.0, 0.6), about="share of feature columns masked in the last environment"
         ),
-        "variance": Hyper(1.0, 0, law="log", search=(0.1, 100.0), about="of the variance of risks"),
-        "bootstrap": Hyper(1.0, 0, law="log", search=(0.01, 10.0), about="of the bootstrapped loss"),
-        "momentum": Hyper(0.99, 0, 1, search=(0.9, 0.999), about="of the target encoder"),
-        "refine": Hyper(0, 0, 10**4, law="int", search=(0, 0), about="steps on an unseen graph before predicting"),
-        "refine_lr": Hyper(1e-3, 0, law="log", search=(1e-4, 1e-2), about="learning rate of these steps"),
+        "variance": HyperParameter(1.0, 0, law="log", search=(0.1, 100.0), about="of the variance of risks"),
+        "bootstrap": HyperParameter(1.0, 0, law="log", search=(0.01, 10.0), about="of the bootstrapped loss"),
+        "momentum": HyperParameter(0.99, 0, 1, search=(0.9, 0.999), about="of the target encoder"),
+        "refine": HyperParameter(
+            0, 0, 10**4, law="int", search=(0, 0), about="steps on an unseen graph before predicting"
+        ),
+        "refine_lr": HyperParameter(1e-3, 0, law="log", search=(1e-4, 1e-2), about="learning rate of these steps"),
     }
 
     def build(self) -> dict[str, nn.Module]:
@@ -67,12 +74,6 @@ class FLOOD(Method):
     @property
     def bootstrap(self) -> Bootstrap:
         return cast(Bootstrap, self.networks["bootstrap"])
-
-    def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        means = Means()
-        for part in self.rounds(sources, epoch):
-            means.add(self.replayed(self.joint_step, part))
-        return floats(means.record())
 
     def joint_step(self, pairs: Pairs) -> Record:
         record: Record = {}
@@ -89,47 +90,49 @@ class FLOOD(Method):
         variance, mean = torch.var_mean(torch.cat(risks))
         self.step(
             "task",
-            mean + float(self.h["variance"]) * variance + float(self.h["bootstrap"]) * torch.stack(losses).mean(),
+            mean
+            + float(self.hparams["variance"]) * variance
+            + float(self.hparams["bootstrap"]) * torch.stack(losses).mean(),
         )
-        turn, turns = self.turns
+        turn, turns = self.shard_progress
         if turn + 1 == turns:  # the step was taken
-            self.bootstrap.follow(task, float(self.h["momentum"]))
+            self.bootstrap.follow(task, float(self.hparams["momentum"]))
         return record | {"variance": variance.detach()}
 
-    def views(self, domain: Domain, edges: Edges, s: Tensor | None = None) -> list[View]:
+    def views(self, domain: GraphTensors, edges: Edges, s: Tensor | None = None) -> list[View]:
         """The environments of a graph, from itself to the most augmented one."""
-        last = int(self.h["views"]) - 1
+        last = int(self.hparams["views"]) - 1
         views: list[View] = [(domain.x, s)]
         for e in range(1, last + 1):
-            kept = drop_edges(edges, e / last * float(self.h["drop_edges"]))
-            x = mask_columns(domain.x, e / last * float(self.h["mask_features"]))
+            kept = drop_edges(edges, e / last * float(self.hparams["drop_edges"]))
+            x = mask_columns(domain.x, e / last * float(self.hparams["mask_features"]))
             views.append((x, kept if s is None else kept * s))
         return views
 
-    def logits(self, domain: Domain, edges: Edges, s: Tensor | None = None) -> Tensor:
-        if not self.h["refine"]:
+    def logits(self, domain: GraphTensors, edges: Edges, s: Tensor | None = None) -> Tensor:
+        if not self.hparams["refine"]:
             return super().logits(domain, edges, s)
         task, bootstrap = copy.deepcopy(self.networks["task"]), copy.deepcopy(self.bootstrap)
-        optimiser = self.adam(nn.ModuleList([task, bootstrap.predictor]), float(self.h["refine_lr"]))
+        optimiser = self.adam(nn.ModuleList([task, bootstrap.predictor]), float(self.hparams["refine_lr"]))
         nodes = torch.arange(domain.num_nodes, device=edges.src.device)
         once = seeded(derive(self.seed, "refine", domain.name), self.device)
         with once, precision(self.recipe.precision, self.device):
-            for _ in range(int(self.h["refine"])):
+            for _ in range(int(self.hparams["refine"])):
                 with torch.enable_grad():
                     views = self.views(domain, edges, s)
                     loss = bootstrapped(task.train(), bootstrap, bootstrap.target, views, edges, nodes)
                     optimiser.zero_grad(set_to_none=True)
                     loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
-                bootstrap.follow(task, float(self.h["momentum"]))
+                bootstrap.follow(task, float(self.hparams["momentum"]))
             with torch.no_grad():
                 out: Tensor = task.eval()(domain.x, edges, s)
         return out.float() if out.dtype == torch.bfloat16 else out
 
-    def logits_in_blocks(self, domain: Domain, edges: Edges, s: Tensor | None = None) -> Tensor:
-        if self.h["refine"]:
-            raise ValueError(
-                f"refinement needs the whole graph: with refine = {self.h['refine']} set inference_batch=None"
+    def logits_in_blocks(self, domain: GraphTensors, edges: Edges, s: Tensor | None = None) -> Tensor:
+        if self.hparams["refine"]:
+            raise InputError(
+                f"refinement needs the whole graph: with refine = {self.hparams['refine']} set inference_batch=None"
             )
         return super().logits_in_blocks(domain, edges, s)
 

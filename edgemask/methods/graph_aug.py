@@ -22,10 +22,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from edgemask.config import HyperParameter
 from edgemask.enrich import Origin, Sampler, enrich
-from edgemask.methods.base import Source
 from edgemask.methods.erm import ERM
-from edgemask.methods.hyper import Hyper
+from edgemask.methods.sources import Source
 from edgemask.nn.tensors import Edges
 from edgemask.seeds import torch_stream
 
@@ -33,10 +33,12 @@ from edgemask.seeds import torch_stream
 class GraphAug(ERM):
     padded_draws = False  # its own edges are made from those drawn
 
-    hyper: ClassVar[Mapping[str, Hyper]] = {
-        "drop": Hyper(0.2, 0, 0.99, search=(0.0, 0.5), about="share of edges dropped, the lightest"),
-        "add": Hyper(0.2, 0, 100, search=(0.0, 1.0), about="pairs added inside clusters, per edge of the graph"),
-        "groups": Hyper(100, 2, law="int", search=(20, 200), about="clusters of the node features"),
+    hyper: ClassVar[Mapping[str, HyperParameter]] = {
+        "drop": HyperParameter(0.2, 0, 0.99, search=(0.0, 0.5), about="share of edges dropped, the lightest"),
+        "add": HyperParameter(
+            0.2, 0, 100, search=(0.0, 1.0), about="pairs added inside clusters, per edge of the graph"
+        ),
+        "groups": HyperParameter(100, 2, law="int", search=(20, 200), about="clusters of the node features"),
     }
 
     def build(self) -> dict[str, nn.Module]:
@@ -48,10 +50,10 @@ class GraphAug(ERM):
         edges = super().sample(source, epoch)
         stream = torch_stream(self.seed, "graph-aug", source.domain.name, epoch, device=self.device)
         src, dst = edges.src[edges.real], edges.dst[edges.real]
-        kept = heavy(edges, float(self.h["drop"]), stream)
+        kept = heavy(edges, float(self.hparams["drop"]), stream)
         parts = [(src[kept], dst[kept], edges.origin[kept])]
-        if self.h["add"] and edges.num_real:
-            budget = float(self.h["add"]) * edges.num_real / 2 / edges.num_nodes
+        if self.hparams["add"] and edges.num_real:
+            budget = float(self.hparams["add"]) * edges.num_real / 2 / edges.num_nodes
             drawn = self.sampler(source).sample(stream, knn_ratio=0, spectral_ratio=1, spectral_budget=budget)
             new = drawn.origin == int(Origin.SPECTRAL)
             parts.append((drawn.src[new], drawn.dst[new], drawn.origin[new]))
@@ -64,8 +66,8 @@ class GraphAug(ERM):
         """Draws pairs inside the clusters of a source's features, which are found when it is first met."""
         name, graph = source.domain.name, source.domain.graph
         if name not in self.samplers:
-            clusters = int(self.h["groups"])
-            self.samplers[name] = enrich(graph, k=0, clusters=clusters, device=self.device).sampler(self.device)
+            clusters = int(self.hparams["groups"])
+            self.samplers[name] = Sampler(enrich(graph, k=0, clusters=clusters, device=self.device), self.device)
         return self.samplers[name]
 
 

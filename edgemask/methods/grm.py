@@ -33,11 +33,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask.methods.base import Means, Method, Pairs, Record, Source, floats
-from edgemask.methods.hyper import Hyper
+from edgemask.config import HyperParameter
+from edgemask.errors import InputError
+from edgemask.methods.base import Method
+from edgemask.methods.execution import Record
+from edgemask.methods.sources import Pairs
 from edgemask.methods.views import backbone, representation_width
 from edgemask.nn.aggregate import aggregate
-from edgemask.nn.backbones import Backbone
+from edgemask.nn.backbone import Backbone
 from edgemask.nn.tasknet import tasknet
 from edgemask.nn.tensors import Edges, SparseMatrix
 
@@ -110,33 +113,33 @@ class Generator(nn.Module):
 
 
 class GRM(Method):
-    hyper: ClassVar[Mapping[str, Hyper]] = {
-        "beta": Hyper(0.01, 0, law="log", search=(1e-4, 1), about="β, of the KL divergence from the class's prior"),
-        "gamma": Hyper(0.1, 0, law="log", search=(1e-3, 10), about="γ, of the domains' distance in the latent"),
-        "latent": Hyper(64, 1, law="int", search=(32, 128), about="dimensions of the latent variable"),
-        "members": Hyper(20, 1, law="int", search=(5, 30), about="most neighbours in a node's neighbourhood"),
-        "nodes": Hyper(1000, 1, law="int", search=(500, 2000), about="nodes drawn from each source in a step"),
+    hyper: ClassVar[Mapping[str, HyperParameter]] = {
+        "beta": HyperParameter(
+            0.01, 0, law="log", search=(1e-4, 1), about="β, of the KL divergence from the class's prior"
+        ),
+        "gamma": HyperParameter(
+            0.1, 0, law="log", search=(1e-3, 10), about="γ, of the domains' distance in the latent"
+        ),
+        "latent": HyperParameter(64, 1, law="int", search=(32, 128), about="dimensions of the latent variable"),
+        "members": HyperParameter(20, 1, law="int", search=(5, 30), about="most neighbours in a node's neighbourhood"),
+        "nodes": HyperParameter(1000, 1, law="int", search=(500, 2000), about="nodes drawn from each source in a step"),
     }
 
     def build(self) -> dict[str, nn.Module]:
         for name in ("batch_size", "inference_batch"):
             if getattr(self.recipe, name) is not None:
-                raise ValueError(f"{name} must be None: GRM reads whole graphs, got {getattr(self.recipe, name)}")
-        latent, members = int(self.h["latent"]), int(self.h["members"])
+                raise InputError(f"{name} must be None: GRM reads whole graphs, got {getattr(self.recipe, name)}")
+        latent, members = int(self.hparams["latent"]), int(self.hparams["members"])
         encoder = backbone(tasknet(self.recipe, self.num_features, self.num_classes))
         return {"task": Generator(encoder, self.num_features, latent, self.num_classes, members)}
-
-    def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        means = Means()
-        for part in self.rounds(sources, epoch):
-            means.add(self.replayed(self.joint_step, part))
-        return floats(means.record())
 
     def joint_step(self, pairs: Pairs) -> Record:
         task = cast(Generator, self.networks["task"].train())
         losses, divergences, latents, labels = {}, {}, [], []
         for source, edges in pairs:
-            drawn = source.train[torch.rand(len(source.train), device=self.device).argsort()[: int(self.h["nodes"])]]
+            drawn = source.train[
+                torch.rand(len(source.train), device=self.device).argsort()[: int(self.hparams["nodes"])]
+            ]
             y, name = source.domain.labels()[drawn], source.domain.name
             logits, mean, log_std = self.wrapped["task"](source.domain.x, edges, None, drawn)
             losses[f"loss {name}"] = F.cross_entropy(logits, y)
@@ -148,9 +151,9 @@ class GRM(Method):
         terms = {"domains": domain_information(latents, labels, self.num_classes)}
         bound = (
             torch.stack(list(losses.values())).mean()
-            + float(self.h["beta"]) * torch.stack(list(divergences.values())).mean()
+            + float(self.hparams["beta"]) * torch.stack(list(divergences.values())).mean()
         )
-        self.step("task", bound + float(self.h["gamma"]) * terms["domains"])
+        self.step("task", bound + float(self.hparams["gamma"]) * terms["domains"])
         return {name: value.detach() for name, value in (losses | divergences | terms).items()}
 
 

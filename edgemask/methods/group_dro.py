@@ -23,13 +23,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from edgemask.methods.base import Pairs, Record, Source
+from edgemask.config import HyperParameter
 from edgemask.methods.erm import ERM
-from edgemask.methods.hyper import Hyper
+from edgemask.methods.execution import Record
+from edgemask.methods.sources import Pairs, Source
 
 
 class GroupDRO(ERM):
-    hyper: ClassVar = {"eta": Hyper(0.1, 0, law="log", search=(1e-3, 1.0), about="step size of the sources' weights")}
+    hyper: ClassVar = {
+        "eta": HyperParameter(0.1, 0, law="log", search=(1e-3, 1.0), about="step size of the sources' weights")
+    }
 
     def build(self) -> dict[str, nn.Module]:
         self.log_q = torch.empty(
@@ -45,9 +48,9 @@ class GroupDRO(ERM):
 
     def joint_step(self, pairs: Pairs) -> Record:
         risks = torch.stack([self.risk(source, edges) for source, edges in pairs])
-        log_q = (self.log_q + float(self.h["eta"]) * risks.detach().double()).log_softmax(0)
+        log_q = (self.log_q + float(self.hparams["eta"]) * risks.detach().double()).log_softmax(0)
         self.step("task", (log_q.exp().to(risks.dtype) * risks).sum())
-        turn, turns = self.turns
+        turn, turns = self.shard_progress
         self.moved = [*self.moved, log_q] if turn else [log_q]
         if turn + 1 == turns:
             self.log_q.copy_(self.world.average(torch.stack(self.moved).mean(0)).log_softmax(0))

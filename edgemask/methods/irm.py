@@ -24,18 +24,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from edgemask.methods.hyper import Hyper
-from edgemask.methods.penalised import Annealed, Seen
+from edgemask.config import HyperParameter
+from edgemask.methods.penalised import Annealed, SourceOutput
 from edgemask.methods.penalties import irm
 
 
 class IRM(Annealed):
     hyper: ClassVar = {
-        "weight": Hyper(1.0, 0, law="log", search=(1e-2, 1e3), about="of the penalty, after the annealing"),
-        "anneal": Hyper(20, 0, law="int", search=(0, 100), about="epochs in which the penalty weighs at most 1"),
+        "weight": HyperParameter(1.0, 0, law="log", search=(1e-2, 1e3), about="of the penalty, after the annealing"),
+        "anneal": HyperParameter(
+            20, 0, law="int", search=(0, 100), about="epochs in which the penalty weighs at most 1"
+        ),
     }
 
-    def penalty(self, risks: Tensor, seen: Sequence[Seen]) -> Tensor:
+    def penalty(self, risks: Tensor, seen: Sequence[SourceOutput]) -> Tensor:
         return torch.stack([irm(s.logits, s.labels) for s in seen]).mean()
 
 

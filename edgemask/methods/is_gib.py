@@ -24,15 +24,18 @@ sparse; the code has the output of its first, learnt, linear map. The weights ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask.methods.base import Means, Method, Pairs, Record, Source, floats
-from edgemask.methods.hyper import Hyper
+from edgemask.config import HyperParameter
+from edgemask.errors import InputError
+from edgemask.methods.base import Method
+from edgemask.methods.execution import Record
+from edgemask.methods.sources import Pairs, Source
 from edgemask.methods.views import backbone, representation_width
 from edgemask.seeds import torch_stream
 
@@ -40,11 +43,19 @@ WIDTH = 128  # of the projection of the features
 
 
 class ISGIB(Method):
-    hyper: ClassVar[Mapping[str, Hyper]] = {
-        "individual": Hyper(0.1, 0, law="log", search=(1e-3, 10), about="α, of HSIC(features, representation)"),
-        "structural": Hyper(0.1, 0, law="log", search=(1e-3, 10), about="β, of the correlation of their relations"),
-        "relations": Hyper(0.1, 0, law="log", search=(1e-3, 10), about="γ, of the pairs' classes from their relation"),
-        "nodes": Hyper(128, 4, law="int", search=(64, 512), about="nodes drawn from each source for the pairs"),
+    hyper: ClassVar[Mapping[str, HyperParameter]] = {
+        "individual": HyperParameter(
+            0.1, 0, law="log", search=(1e-3, 10), about="α, of HSIC(features, representation)"
+        ),
+        "structural": HyperParameter(
+            0.1, 0, law="log", search=(1e-3, 10), about="β, of the correlation of their relations"
+        ),
+        "relations": HyperParameter(
+            0.1, 0, law="log", search=(1e-3, 10), about="γ, of the pairs' classes from their relation"
+        ),
+        "nodes": HyperParameter(
+            128, 4, law="int", search=(64, 512), about="nodes drawn from each source for the pairs"
+        ),
     }
 
     def build(self) -> dict[str, nn.Module]:
@@ -55,12 +66,6 @@ class ISGIB(Method):
         representation_width(networks["task"], self.num_features)  # an error where there is none to compress
         return networks
 
-    def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        means = Means()
-        for part in self.rounds(sources, epoch):
-            means.add(self.replayed(self.joint_step, part))
-        return floats(means.record())
-
     def joint_step(self, pairs: Pairs) -> Record:
         task = backbone(self.networks["task"].train())
         losses, xs, zs, ys = {}, [], [], []
@@ -68,7 +73,9 @@ class ISGIB(Method):
             z, y = task.embed(source.domain.x, edges), source.domain.labels()
             logits = task.read(z, edges).index_select(0, source.train)
             losses[f"loss {source.domain.name}"] = F.cross_entropy(logits, y[source.train])
-            drawn = source.train[torch.rand(len(source.train), device=self.device).argsort()[: int(self.h["nodes"])]]
+            drawn = source.train[
+                torch.rand(len(source.train), device=self.device).argsort()[: int(self.hparams["nodes"])]
+            ]
             xs.append(self.inputs(source)[drawn])
             zs.append(z[drawn])
             ys.append(y[drawn])
@@ -78,7 +85,7 @@ class ISGIB(Method):
             "structural": dependence(cosine(x), cosine(z)),
             "relations": relation_loss(z, y),
         }
-        bottleneck = sum(float(self.h[name]) * term for name, term in terms.items())
+        bottleneck = sum(float(self.hparams[name]) * term for name, term in terms.items())
         self.step("task", torch.stack(list(losses.values())).mean() + bottleneck)
         return {name: value.detach() for name, value in (losses | terms).items()}
 
@@ -112,7 +119,7 @@ def centred(kernel: Tensor) -> Tensor:
     """A kernel matrix without its diagonal, centred so that products of two have the mean of their covariance."""
     n = len(kernel)
     if n < 4:
-        raise ValueError(f"HSIC needs at least 4 nodes, got {n}")
+        raise InputError(f"HSIC needs at least 4 nodes, got {n}")
     off = 1 - torch.eye(n, dtype=kernel.dtype, device=kernel.device)
     kernel = kernel * off
     rows = kernel.sum(1) / (n - 2)

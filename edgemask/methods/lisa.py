@@ -22,50 +22,54 @@ passes of plain risk minimisation.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask.methods.base import Means, Method, Pairs, Record, Source, floats
-from edgemask.methods.hyper import Hyper
+from edgemask.config import HyperParameter
+from edgemask.errors import InputError
+from edgemask.methods.base import Method
+from edgemask.methods.execution import Record
+from edgemask.methods.sources import Pairs
 from edgemask.nn.masknet import MaskNet
-from edgemask.nn.tensors import Domain, Edges
+from edgemask.nn.tensors import Edges, GraphTensors
 
 
 class LiSA(Method):
     hyper: ClassVar = {
-        "views": Hyper(3, 2, 100, law="int", search=(2, 5), about="K, generators"),
-        "kl": Hyper(0.1, 0, law="log", search=(0.01, 1.0), about="of the KL divergence from the prior"),
-        "distance": Hyper(0.1, 0, law="log", search=(1e-3, 1.0), about="of the distance between subgraphs' energies"),
-        "variance": Hyper(1.0, 0, law="log", search=(0.1, 10.0), about="of the variance of risks, for the classifier"),
-        "width": Hyper(64, 1, 10**4, law="int", search=(32, 128), about="of the generators"),
-        "subgraph_lr": Hyper(1e-3, 0, law="log", search=(1e-4, 1e-2), about="learning rate of the generators"),
-        "subgraph_steps": Hyper(1, 1, 100, law="int", search=(1, 3), about="steps of theirs per one of the classifier"),
+        "views": HyperParameter(3, 2, 100, law="int", search=(2, 5), about="K, generators"),
+        "kl": HyperParameter(0.1, 0, law="log", search=(0.01, 1.0), about="of the KL divergence from the prior"),
+        "distance": HyperParameter(
+            0.1, 0, law="log", search=(1e-3, 1.0), about="of the distance between subgraphs' energies"
+        ),
+        "variance": HyperParameter(
+            1.0, 0, law="log", search=(0.1, 10.0), about="of the variance of risks, for the classifier"
+        ),
+        "width": HyperParameter(64, 1, 10**4, law="int", search=(32, 128), about="of the generators"),
+        "subgraph_lr": HyperParameter(1e-3, 0, law="log", search=(1e-4, 1e-2), about="learning rate of the generators"),
+        "subgraph_steps": HyperParameter(
+            1, 1, 100, law="int", search=(1, 3), about="steps of theirs per one of the classifier"
+        ),
     }
 
     def build(self) -> dict[str, nn.Module]:
         if self.recipe.backbone == "mlp":
-            raise ValueError("LiSA chooses edges, which backbone = 'mlp' ignores: use another backbone")
-        if self.recipe.shards > 1 and int(self.h["subgraph_steps"]) > 1:
-            raise ValueError(f"subgraph_steps must be 1 with shards, got {self.h['subgraph_steps']}")
-        return super().build() | {"subgraphs": Subgraphs(int(self.h["views"]), self.num_features, int(self.h["width"]))}
+            raise InputError("LiSA chooses edges, which backbone = 'mlp' ignores: use another backbone")
+        if self.recipe.shards > 1 and int(self.hparams["subgraph_steps"]) > 1:
+            raise InputError(f"subgraph_steps must be 1 with shards, got {self.hparams['subgraph_steps']}")
+        return super().build() | {
+            "subgraphs": Subgraphs(int(self.hparams["views"]), self.num_features, int(self.hparams["width"]))
+        }
 
     def make_optimisers(self) -> dict[str, torch.optim.Optimizer]:
-        generators = self.adam(self.networks["subgraphs"], float(self.h["subgraph_lr"]))
+        generators = self.adam(self.networks["subgraphs"], float(self.hparams["subgraph_lr"]))
         return super().make_optimisers() | {"subgraphs": generators}
-
-    def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        means = Means()
-        for part in self.rounds(sources, epoch):
-            means.add(self.replayed(self.joint_step, part))
-        return floats(means.record())
 
     def joint_step(self, pairs: Pairs) -> Record:
         record: Record = {}
-        for _ in range(int(self.h["subgraph_steps"])):
+        for _ in range(int(self.hparams["subgraph_steps"])):
             record |= self.generator_step(pairs)
         return record | self.classifier_step(pairs)
 
@@ -83,7 +87,7 @@ class LiSA(Method):
             mean = torch.stack(risks).mean()
             kl = torch.stack([edges.mean(values) for values in divergence(logits)]).mean()
             apart = energy_distance(torch.stack(risks))
-            objectives.append(mean + float(self.h["kl"]) * kl - float(self.h["distance"]) * apart)
+            objectives.append(mean + float(self.hparams["kl"]) * kl - float(self.hparams["distance"]) * apart)
             record |= {f"kl {source.domain.name}": kl.detach(), f"distance {source.domain.name}": apart.detach()}
         self.step("subgraphs", torch.stack(objectives).mean())
         task.requires_grad_(True)
@@ -98,7 +102,7 @@ class LiSA(Method):
                 masks = relaxed(self.networks["subgraphs"](source.domain, edges))
             risks = torch.stack([self.risk(source, edges), *(self.risk(source, edges, s) for s in masks)])
             variance, mean = torch.var_mean(risks)
-            objectives.append(mean + float(self.h["variance"]) * variance)
+            objectives.append(mean + float(self.hparams["variance"]) * variance)
             record[f"loss {source.domain.name}"] = mean.detach()
         self.step("task", torch.stack(objectives).mean())
         return record
@@ -111,7 +115,7 @@ class Subgraphs(nn.Module):
         super().__init__()
         self.generators = nn.ModuleList(MaskNet(inputs, width, width) for _ in range(views))
 
-    def forward(self, domain: Domain, edges: Edges) -> Tensor:
+    def forward(self, domain: GraphTensors, edges: Edges) -> Tensor:
         return torch.stack([generator(domain, edges) for generator in self.generators])
 
 

@@ -26,7 +26,6 @@ Ours:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -34,8 +33,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask.methods.base import Means, Method, Pairs, Record, Source, floats
-from edgemask.methods.hyper import Hyper
+from edgemask.config import HyperParameter
+from edgemask.methods.base import Method
+from edgemask.methods.execution import Record
+from edgemask.methods.sources import Pairs, Source
 from edgemask.methods.views import Perturbed, backbone, drop_edges, mask_columns, representation_width
 from edgemask.nn.tensors import Edges, SparseMatrix
 
@@ -46,35 +47,37 @@ View = tuple[Tensor | SparseMatrix, Tensor]  # features, and a mask of the edges
 
 class MARIO(Method):
     hyper: ClassVar = {
-        "contrast": Hyper(1.0, 0, law="log", search=(0.01, 10.0), about="of the contrastive terms beside the labels'"),
-        "labels": Hyper(1.0, 0, 1, search=(0.0, 1.0), about="how much of the labels' gradient reaches the encoder"),
-        "cmi": Hyper(0.2, 0, search=(0.0, 1.0), about="of the conditional mutual information"),
-        "tau": Hyper(0.2, 0.01, 10, law="log", search=(0.1, 1.0), about="temperature τ"),
-        "prototypes": Hyper(100, 2, 10**4, law="int", search=(20, 150), about="clusters"),
-        "prototype_lr": Hyper(
+        "contrast": HyperParameter(
+            1.0, 0, law="log", search=(0.01, 10.0), about="of the contrastive terms beside the labels'"
+        ),
+        "labels": HyperParameter(
+            1.0, 0, 1, search=(0.0, 1.0), about="how much of the labels' gradient reaches the encoder"
+        ),
+        "cmi": HyperParameter(0.2, 0, search=(0.0, 1.0), about="of the conditional mutual information"),
+        "tau": HyperParameter(0.2, 0.01, 10, law="log", search=(0.1, 1.0), about="temperature τ"),
+        "prototypes": HyperParameter(100, 2, 10**4, law="int", search=(20, 150), about="clusters"),
+        "prototype_lr": HyperParameter(
             1e-3, 0, law="log", search=(1e-5, 1e-2), about="learning rate of prototypes and projector"
         ),
-        "drop_edges": Hyper(0.4, 0, 0.999, search=(0.0, 0.7), about="share of edges dropped in both views"),
-        "mask_features": Hyper(0.3, 0, 0.999, search=(0.0, 0.6), about="share of feature columns masked in both views"),
-        "ascent": Hyper(2, 0, 100, law="int", search=(0, 3), about="steps of the adversarial perturbation"),
-        "perturbation": Hyper(1e-3, 0, law="log", search=(1e-4, 1e-1), about="size of such a step"),
-        "sample": Hyper(1000, 2, 10**5, law="int", search=(500, 2000), about="nodes contrasted per source and step"),
+        "drop_edges": HyperParameter(0.4, 0, 0.999, search=(0.0, 0.7), about="share of edges dropped in both views"),
+        "mask_features": HyperParameter(
+            0.3, 0, 0.999, search=(0.0, 0.6), about="share of feature columns masked in both views"
+        ),
+        "ascent": HyperParameter(2, 0, 100, law="int", search=(0, 3), about="steps of the adversarial perturbation"),
+        "perturbation": HyperParameter(1e-3, 0, law="log", search=(1e-4, 1e-1), about="size of such a step"),
+        "sample": HyperParameter(
+            1000, 2, 10**5, law="int", search=(500, 2000), about="nodes contrasted per source and step"
+        ),
     }
 
     def build(self) -> dict[str, nn.Module]:
         networks = super().build()
         width = representation_width(networks["task"], self.num_features)
-        return networks | {"prototypes": Prototypes(width, int(self.h["prototypes"]))}
+        return networks | {"prototypes": Prototypes(width, int(self.hparams["prototypes"]))}
 
     def make_optimisers(self) -> dict[str, torch.optim.Optimizer]:
-        prototypes = self.adam(self.networks["prototypes"], float(self.h["prototype_lr"]))
+        prototypes = self.adam(self.networks["prototypes"], float(self.hparams["prototype_lr"]))
         return super().make_optimisers() | {"prototypes": prototypes}
-
-    def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        means = Means()
-        for part in self.rounds(sources, epoch):
-            means.add(self.replayed(self.joint_step, part))
-        return floats(means.record())
 
     def joint_step(self, pairs: Pairs) -> Record:
         record: Record = {}
@@ -87,7 +90,7 @@ class MARIO(Method):
             with torch.no_grad():
                 h = [task.embed(x, scene.edges, s).index_select(0, scene.nodes) for x, s in (scene.first, scene.second)]
             (_, a), (_, b) = (self.wrapped["prototypes"](one) for one in h)
-            losses.append(clustering(a, b, float(self.h["tau"])))
+            losses.append(clustering(a, b, float(self.hparams["tau"])))
         self.step("prototypes", torch.stack(losses).mean())
 
         # --- encoder and classifier ---
@@ -96,7 +99,7 @@ class MARIO(Method):
         for scene in scenes:
             name = scene.source.domain.name
             risk, loss = self.supervised(scene.source, scene.edges), self.contrast(scene)
-            objectives.append(risk + float(self.h["contrast"]) * loss)
+            objectives.append(risk + float(self.hparams["contrast"]) * loss)
             record |= {f"loss {name}": risk.detach(), f"contrast {name}": loss.detach()}
         self.step("task", torch.stack(objectives).mean())
         prototypes.requires_grad_(True)
@@ -104,18 +107,18 @@ class MARIO(Method):
 
     def view(self, source: Source, edges: Edges) -> View:
         """A source with edges dropped and feature columns masked."""
-        x = mask_columns(source.domain.x, float(self.h["mask_features"]))
-        return x, drop_edges(edges, float(self.h["drop_edges"]))
+        x = mask_columns(source.domain.x, float(self.hparams["mask_features"]))
+        return x, drop_edges(edges, float(self.hparams["drop_edges"]))
 
     def nodes(self, source: Source) -> Tensor:
         """The nodes to contrast: a sample of the training nodes."""
         many = len(source.train)
-        chosen = torch.rand(many, device=source.train.device).topk(min(many, int(self.h["sample"]))).indices
+        chosen = torch.rand(many, device=source.train.device).topk(min(many, int(self.hparams["sample"]))).indices
         return source.train[chosen]
 
     def supervised(self, source: Source, edges: Edges) -> Tensor:
         """Cross-entropy, whose gradient reaches the encoder scaled by `labels`."""
-        share = float(self.h["labels"])
+        share = float(self.hparams["labels"])
         if share == 1:
             return self.risk(source, edges)
         task = backbone(self.networks["task"])
@@ -127,8 +130,8 @@ class MARIO(Method):
         """I - `cmi` · C between a view under the worst perturbation found and the other one."""
         other = self.project(*scene.second, scene)
         fixed = other[0].detach(), other[1].detach()
-        x, s = Perturbed(scene.first[0], float(self.h["perturbation"])), scene.first[1]
-        for _ in range(int(self.h["ascent"])):
+        x, s = Perturbed(scene.first[0], float(self.hparams["perturbation"])), scene.first[1]
+        for _ in range(int(self.hparams["ascent"])):
             x.ascend(self.bottleneck(self.project(x, s, scene), fixed))
         return self.bottleneck(self.project(x, s, scene), other)
 
@@ -140,7 +143,7 @@ class MARIO(Method):
     def bottleneck(self, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> Tensor:
         (u, a), (v, b) = one, other
         c, d = (balanced(scores.detach()).argmax(1) for scores in (a, b))
-        return info_nce(u, v, float(self.h["tau"])) - float(self.h["cmi"]) * conditional(u, v, c, d)
+        return info_nce(u, v, float(self.hparams["tau"])) - float(self.hparams["cmi"]) * conditional(u, v, c, d)
 
 
 @dataclass(frozen=True)

@@ -28,26 +28,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask import checkpoint
-from edgemask.methods.base import Pairs, Record, Source
+from edgemask.config import HyperParameter
+from edgemask.errors import InputError
 from edgemask.methods.erm import ERM
-from edgemask.methods.hyper import Hyper
+from edgemask.methods.execution import Record
+from edgemask.methods.sources import Pairs, Source
 from edgemask.nn.inputs import Shifted
 from edgemask.nn.tensors import Edges
+from edgemask.runtime import checkpoint
 from edgemask.seeds import torch_stream
 
 
 class MAT(ERM):
-    hyper: ClassVar[Mapping[str, Hyper]] = {
-        "perturbations": Hyper(8, 1, law="int", search=(2, 16), about="per source, k"),
-        "radius": Hyper(0.1, 0, law="log", search=(0.003, 3), about="largest norm of a perturbation, ε"),
-        "ascent_step": Hyper(0.1, 0, law="log", search=(0.01, 1), about="length of a step of the perturbations, γ"),
-        "mix_lr": Hyper(1.0, 0, law="log", search=(0.01, 10), about="learning rate of the mixing weights, η"),
+    hyper: ClassVar[Mapping[str, HyperParameter]] = {
+        "perturbations": HyperParameter(8, 1, law="int", search=(2, 16), about="per source, k"),
+        "radius": HyperParameter(0.1, 0, law="log", search=(0.003, 3), about="largest norm of a perturbation, ε"),
+        "ascent_step": HyperParameter(
+            0.1, 0, law="log", search=(0.01, 1), about="length of a step of the perturbations, γ"
+        ),
+        "mix_lr": HyperParameter(1.0, 0, law="log", search=(0.01, 10), about="learning rate of the mixing weights, η"),
     }
 
     def build(self) -> dict[str, nn.Module]:
         if self.recipe.shards > 1:
-            raise ValueError(f"mat moves its perturbations in every step: shards must be 1, got {self.recipe.shards}")
+            raise InputError(f"mat moves its perturbations in every step: shards must be 1, got {self.recipe.shards}")
         self.deltas: dict[str, Tensor] = {}  # Δ of each source, changed in place
         return super().build()
 
@@ -63,8 +67,8 @@ class MAT(ERM):
     def start(self, name: str) -> Tensor:
         """Perturbations of full length in random directions."""
         stream = torch_stream(self.seed, "perturbations", name, device=self.device)
-        shape = int(self.h["perturbations"]), self.num_features
-        return F.normalize(torch.randn(shape, generator=stream, device=self.device)) * float(self.h["radius"])
+        shape = int(self.hparams["perturbations"]), self.num_features
+        return F.normalize(torch.randn(shape, generator=stream, device=self.device)) * float(self.hparams["radius"])
 
     def attack(self, source: Source, edges: Edges) -> Source:
         """One ascent step on the mixing weights and on Δ, which it moves; the source with its features perturbed."""
@@ -75,9 +79,9 @@ class MAT(ERM):
         logits = self.networks["task"](Shifted(domain.x, mix.softmax(1), free), edges, None)
         loss = F.cross_entropy(logits.index_select(0, source.train), domain.labels()[source.train], reduction="sum")
         up, mix_up = torch.autograd.grad(loss, [free, mix])
-        length = float(self.h["ascent_step"]) / up.norm().clamp_min(torch.finfo(up.dtype).tiny)
-        delta.copy_(project(delta + length * up, float(self.h["radius"])))
-        weights = (mix.detach() + float(self.h["mix_lr"]) * mix_up).softmax(1)
+        length = float(self.hparams["ascent_step"]) / up.norm().clamp_min(torch.finfo(up.dtype).tiny)
+        delta.copy_(project(delta + length * up, float(self.hparams["radius"])))
+        weights = (mix.detach() + float(self.hparams["mix_lr"]) * mix_up).softmax(1)
         perturbed: Any = Shifted(domain.x, weights, delta)
         return dataclasses.replace(source, domain=dataclasses.replace(domain, x=perturbed))
 

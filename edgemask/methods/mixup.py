@@ -30,10 +30,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Beta
 
-from edgemask.methods.base import Pairs, Record, Source
+from edgemask.config import HyperParameter
+from edgemask.errors import InputError
 from edgemask.methods.erm import ERM
-from edgemask.methods.hyper import Hyper
-from edgemask.nn.backbones import Backbone
+from edgemask.methods.execution import Record
+from edgemask.methods.sources import Pairs, Source
+from edgemask.nn.backbone import Backbone
 from edgemask.nn.tensors import Edges
 
 SUMS = ("gcn", "gin", "sgc")  # the backbones whose rounds are sums with fixed weights
@@ -52,13 +54,13 @@ class Trace:
 
 class Mixup(ERM):
     hyper: ClassVar = {
-        "concentration": Hyper(4.0, 1e-3, law="log", search=(0.1, 10.0), about="α of the shares' Beta(α, α)")
+        "concentration": HyperParameter(4.0, 1e-3, law="log", search=(0.1, 10.0), about="α of the shares' Beta(α, α)")
     }
 
     def build(self) -> dict[str, nn.Module]:
         if (backbone := self.recipe.backbone) not in SUMS:
             legal = ", ".join(SUMS)
-            raise ValueError(f"mixup: backbone must be one whose rounds are plain sums ({legal}), got {backbone!r}")
+            raise InputError(f"mixup: backbone must be one whose rounds are plain sums ({legal}), got {backbone!r}")
         return super().build()
 
     def joint_step(self, pairs: Pairs) -> Record:
@@ -104,7 +106,7 @@ class Mixup(ERM):
 
     def shares(self, count: int) -> Tensor:
         """λ ~ Beta(α, α) for so many nodes."""
-        alpha = torch.full((), float(self.h["concentration"]), device=self.device)
+        alpha = torch.full((), float(self.hparams["concentration"]), device=self.device)
         return Beta(alpha, alpha, validate_args=False).sample((count,))  # its checks would look at values
 
     @property

@@ -27,23 +27,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from edgemask.methods.hyper import Hyper
-from edgemask.methods.penalised import Aligned, Seen
+from edgemask.config import HyperParameter
+from edgemask.methods.penalised import Aligned, SourceOutput
 from edgemask.methods.penalties import mmd, over_pairs
 
 
 class MMD(Aligned):
     hyper: ClassVar = {
-        "weight": Hyper(1.0, 0, law="log", search=(1e-2, 1e2), about="of the discrepancy"),
-        "nodes": Hyper(1000, 2, law="int", search=(500, 2000), about="of each source that a step compares"),
+        "weight": HyperParameter(1.0, 0, law="log", search=(1e-2, 1e2), about="of the discrepancy"),
+        "nodes": HyperParameter(1000, 2, law="int", search=(500, 2000), about="of each source that a step compares"),
     }
 
-    def penalty(self, risks: Tensor, seen: Sequence[Seen]) -> Tensor:
+    def penalty(self, risks: Tensor, seen: Sequence[SourceOutput]) -> Tensor:
         return over_pairs(mmd, [self.drawn(s.h) for s in seen if s.h is not None])
 
     def drawn(self, h: Tensor) -> Tensor:
         """`nodes` rows, each as likely as the other; all where there are no more."""
-        size = int(self.h["nodes"])
+        size = int(self.hparams["nodes"])
         return h if len(h) <= size else h.index_select(0, torch.rand(len(h), device=h.device).argsort()[:size])
 
 

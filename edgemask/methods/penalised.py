@@ -10,14 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask.methods.base import Pairs, Record, Source
 from edgemask.methods.erm import ERM
+from edgemask.methods.execution import Record
+from edgemask.methods.sources import Pairs, Source
 from edgemask.methods.views import backbone, representation_width
 from edgemask.nn.tensors import Edges
 
 
 @dataclass(frozen=True)
-class Seen:
+class SourceOutput:
     """What the classifier makes of one source's training nodes; `h` is their representation, where it is asked for."""
 
     name: str
@@ -39,7 +40,7 @@ class Penalised(ERM):
 
     def strength(self, epoch: int) -> float:
         """The penalty's weight w in an epoch."""
-        return float(self.h["weight"])
+        return float(self.hparams["weight"])
 
     def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
         self.weight.fill_(self.strength(epoch))
@@ -53,29 +54,29 @@ class Penalised(ERM):
         return {**losses(seen, risks), "penalty": penalty.detach()}
 
     @abstractmethod
-    def penalty(self, risks: Tensor, seen: Sequence[Seen]) -> Tensor:
+    def penalty(self, risks: Tensor, seen: Sequence[SourceOutput]) -> Tensor:
         """What the sources differ by, of their risks and what is seen of each."""
 
-    def look(self, source: Source, edges: Edges) -> Seen:
+    def look(self, source: Source, edges: Edges) -> SourceOutput:
         self.networks["task"].train()
         logits = self.wrapped["task"](source.domain.x, edges, None)
         return self.seen(source, logits)
 
-    def seen(self, source: Source, logits: Tensor, h: Tensor | None = None) -> Seen:
+    def seen(self, source: Source, logits: Tensor, h: Tensor | None = None) -> SourceOutput:
         at, labels = source.train, source.domain.labels()
         rows = [full(t.index_select(0, at)) for t in (logits, h) if t is not None]
-        return Seen(source.domain.name, labels[at], *rows)
+        return SourceOutput(source.domain.name, labels[at], *rows)
 
 
 class Annealed(Penalised):
     """The penalty with weight min(1, `weight`) for `anneal` epochs, then `weight`; where it jumps, Adam starts anew."""
 
     def strength(self, epoch: int) -> float:
-        weight = float(self.h["weight"])
-        return min(1.0, weight) if epoch < int(self.h["anneal"]) else weight
+        weight = float(self.hparams["weight"])
+        return min(1.0, weight) if epoch < int(self.hparams["anneal"]) else weight
 
     def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        if epoch == int(self.h["anneal"]) and self.strength(epoch) > 1:
+        if epoch == int(self.hparams["anneal"]) and self.strength(epoch) > 1:
             for moments in self.optimisers["task"].state.values():
                 for value in moments.values():
                     value.zero_()  # in place: a captured step knows these tensors
@@ -90,13 +91,13 @@ class Aligned(Penalised):
         self.width = representation_width(networks["task"], self.num_features)
         return networks
 
-    def look(self, source: Source, edges: Edges) -> Seen:
+    def look(self, source: Source, edges: Edges) -> SourceOutput:
         task = backbone(self.networks["task"].train())
         h = task.embed(source.domain.x, edges)
         return self.seen(source, task.read(h, edges), h)
 
 
-def losses(seen: Sequence[Seen], risks: Tensor) -> Record:
+def losses(seen: Sequence[SourceOutput], risks: Tensor) -> Record:
     return {f"loss {s.name}": risk for s, risk in zip(seen, risks.detach(), strict=True)}
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from edgemask.game import Game
+from edgemask.config import Recipe, recipe, resolve_hparams
+from edgemask.errors import InputError
 from edgemask.methods import (
     ada,
     arm,
@@ -29,15 +30,14 @@ from edgemask.methods import (
     vrex,
 )
 from edgemask.methods.base import Method
+from edgemask.methods.edgemask import Game
 from edgemask.methods.erm import ERM
-from edgemask.methods.hyper import settle
-from edgemask.recipe import Backbone, Recipe, recipe
 
-__all__ = ["METHODS", "Entry", "Method", "cost_class", "entry"]
+__all__ = ["METHODS", "Method", "MethodSpec", "cost_class", "method_spec"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class MethodSpec:
     """A method by name: what it is, who wrote of it, and what it runs with unless told otherwise.
 
     `status` is "full", or "partial" with what is not the paper's.
@@ -58,10 +58,10 @@ class Entry:
         base = self.recipe
         if name is not None:
             kept = {field: getattr(self.recipe, field) for field in self.defining}
-            base = recipe(name).with_(**kept, hyper=self.recipe.hyper)
-        values = settle(self.make.hyper, dict(base.hyper) | own)
+            base = recipe(name).replace(**kept, hyper=self.recipe.hyper)
+        values = resolve_hparams(self.make.hyper, dict(base.hyper) | own)
         changed = {k: v for k, v in values.items() if v != self.make.hyper[k].default}
-        return base.with_(**shared, hyper=tuple(sorted(changed.items())))
+        return base.replace(**shared, hyper=tuple(sorted(changed.items())))
 
 
 _ERM = ("backbone", "mask", "k", "clusters")
@@ -76,12 +76,12 @@ _ENRICHED = Recipe(
 )
 
 
-def _erm(backbone: Backbone, summary: str) -> dict[str, Entry]:
+def _erm(backbone: str, summary: str) -> dict[str, MethodSpec]:
     return {
-        f"erm-{backbone}": Entry(ERM, _PLAIN.with_(backbone=backbone), summary, _VAPNIK, _ERM),
-        f"erm-{backbone}-enriched": Entry(
+        f"erm-{backbone}": MethodSpec(ERM, _PLAIN.replace(backbone=backbone), summary, _VAPNIK, _ERM),
+        f"erm-{backbone}-enriched": MethodSpec(
             ERM,
-            _ENRICHED.with_(backbone=backbone),
+            _ENRICHED.replace(backbone=backbone),
             f"{summary}; trained on the enriched graph, averaged weights, propagated logits",
             _VAPNIK,
             ("backbone", "mask"),
@@ -89,15 +89,15 @@ def _erm(backbone: Backbone, summary: str) -> dict[str, Entry]:
     }
 
 
-def _baseline(module: ModuleType, make: type[Method], backbone: Backbone = "gcn") -> Entry:
+def _baseline(module: ModuleType, make: type[Method], backbone: str = "gcn") -> MethodSpec:
     """A system of the paper's tables, on the original graph with ERM's recipe: whatever else is granted, averaging,
     propagation or the enriched graph, is granted by the settings of a run, to all or to none."""
-    recipe = _PLAIN.with_(backbone=backbone)
-    return Entry(make, recipe, module.SUMMARY, module.CITATION, ("mask", "k", "clusters"), module.STATUS)
+    recipe = _PLAIN.replace(backbone=backbone)
+    return MethodSpec(make, recipe, module.SUMMARY, module.CITATION, ("mask", "k", "clusters"), module.STATUS)
 
 
-METHODS: dict[str, Entry] = {
-    "erm-mlp": Entry(ERM, _PLAIN.with_(backbone="mlp"), "risk minimisation, features alone", _VAPNIK, _ERM),
+METHODS: dict[str, MethodSpec] = {
+    "erm-mlp": MethodSpec(ERM, _PLAIN.replace(backbone="mlp"), "risk minimisation, features alone", _VAPNIK, _ERM),
     **_erm("gcn", "risk minimisation, GCN"),
     **_erm("gat", "risk minimisation, GAT"),
     **_erm("gin", "risk minimisation, GIN"),
@@ -123,13 +123,13 @@ METHODS: dict[str, Entry] = {
     "graph-aug-gcn": _baseline(graph_aug, graph_aug.GraphAug),
     "graph-aug-gin": _baseline(graph_aug, graph_aug.GraphAug, "gin"),
     "canet": _baseline(canet, canet.CaNet),
-    "edgemask-dg": Entry(
-        Game, _STAR.with_(k=0, clusters=0), "the game on the original graph", _PAPER, ("k", "clusters")
+    "edgemask-dg": MethodSpec(
+        Game, _STAR.replace(k=0, clusters=0), "the game on the original graph", _PAPER, ("k", "clusters")
     ),
-    "edgemask-dg-star-knn": Entry(
-        Game, _STAR.with_(clusters=0), "the game on original and kNN edges", _PAPER, ("clusters",)
+    "edgemask-dg-star-knn": MethodSpec(
+        Game, _STAR.replace(clusters=0), "the game on original and kNN edges", _PAPER, ("clusters",)
     ),
-    "edgemask-dg-star": Entry(Game, _STAR, "the game on original, kNN and spectral edges", _PAPER),
+    "edgemask-dg-star": MethodSpec(Game, _STAR, "the game on original, kNN and spectral edges", _PAPER),
 }
 
 
@@ -148,8 +148,8 @@ def cost_class(name: str) -> str:
     return "4–8×" if name in _MEDIUM else "1–3×"
 
 
-def entry(name: str) -> Entry:
+def method_spec(name: str) -> MethodSpec:
     """A method by name; an unknown name is an error that lists the known ones."""
     if name not in METHODS:
-        raise ValueError(f"no method {name!r} (methods: {', '.join(METHODS)})")
+        raise InputError(f"no method {name!r} (methods: {', '.join(METHODS)})")
     return METHODS[name]

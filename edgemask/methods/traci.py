@@ -1,6 +1,6 @@
 """TRACI: topological adversarial learning with prototypical mixup.
 
-Y. Zhao, C. Wang, X. Luo, J. Luo, W. Ju, Z. Xiao and M. Zhang, "TRACI: A Data-centric Approach for Multi-Domain
+Y. Zhao, C. Wang, X. Luo, J. Luo, W. Ju, Z. Xiao and M. Zhang, "TRACI: A Data-centric Approach for Multi-GraphTensors
 Generalization on Graphs", AAAI 2025.
 
     min_θ (1/M) Σ_i [ ℓ(G_i) + ℓ(G_i perturbed by δ*) + ℓ(G_i mixed) ] / 3 + c · NCE(G_i, G_i mixed)
@@ -34,33 +34,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask.methods.base import Means, Method, Pairs, Record, Source, floats
-from edgemask.methods.hyper import Hyper
+from edgemask.config import HyperParameter
+from edgemask.errors import InputError
+from edgemask.methods.base import Method
+from edgemask.methods.execution import Record
+from edgemask.methods.sources import Pairs, Source
 from edgemask.nn.aggregate import aggregate, gcn_weights
-from edgemask.nn.backbones import Backbone
+from edgemask.nn.backbone import Backbone
 from edgemask.nn.tensors import Edges
 
 Prototypes = tuple[Tensor, Tensor, Tensor]  # C × d means and deviations of one source's classes, and whether they are
 
 
 class TRACI(Method):
-    hyper: ClassVar[Mapping[str, Hyper]] = {
-        "radius": Hyper(0.1, 0, law="log", search=(0.01, 1), about="ε, in units of what is perturbed"),
-        "rate": Hyper(0.5, 0, 2, search=(0.1, 1), about="of the ascent, in units of ε"),
-        "ascents": Hyper(3, 0, 50, law="int", search=(1, 5), about="of the ascent, at the end of training"),
-        "topology": Hyper(0.1, 0, law="log", search=(1e-3, 10), about="τ, of the perturbation's roughness"),
-        "drop": Hyper(0.3, 0, 0.99, search=(0.0, 0.5), about="share of edges the adversary's graph lacks"),
-        "beta": Hyper(5.0, 0.01, law="log", search=(1, 10), about="a node's own share in mixup is from Beta(beta, 1)"),
-        "contrast": Hyper(0.1, 0, law="log", search=(1e-2, 1), about="c, of the contrast"),
-        "nodes": Hyper(1000, 2, law="int", search=(500, 2000), about="nodes drawn from each source for the contrast"),
-        "warm_up": Hyper(0.5, 0, 1, search=(0.0, 0.8), about="share of the epochs without ascent and mixup"),
+    hyper: ClassVar[Mapping[str, HyperParameter]] = {
+        "radius": HyperParameter(0.1, 0, law="log", search=(0.01, 1), about="ε, in units of what is perturbed"),
+        "rate": HyperParameter(0.5, 0, 2, search=(0.1, 1), about="of the ascent, in units of ε"),
+        "ascents": HyperParameter(3, 0, 50, law="int", search=(1, 5), about="of the ascent, at the end of training"),
+        "topology": HyperParameter(0.1, 0, law="log", search=(1e-3, 10), about="τ, of the perturbation's roughness"),
+        "drop": HyperParameter(0.3, 0, 0.99, search=(0.0, 0.5), about="share of edges the adversary's graph lacks"),
+        "beta": HyperParameter(
+            5.0, 0.01, law="log", search=(1, 10), about="a node's own share in mixup is from Beta(beta, 1)"
+        ),
+        "contrast": HyperParameter(0.1, 0, law="log", search=(1e-2, 1), about="c, of the contrast"),
+        "nodes": HyperParameter(
+            1000, 2, law="int", search=(500, 2000), about="nodes drawn from each source for the contrast"
+        ),
+        "warm_up": HyperParameter(0.5, 0, 1, search=(0.0, 0.8), about="share of the epochs without ascent and mixup"),
     }
 
     def build(self) -> dict[str, nn.Module]:
         networks = super().build()
         task = networks["task"]
         if not isinstance(task, Backbone) or not task.rounds:
-            raise ValueError(f"backbone = {self.recipe.backbone!r} has no first round of message passing to perturb")
+            raise InputError(f"backbone = {self.recipe.backbone!r} has no first round of message passing to perturb")
         self.task, self.mixing, self.ascents = task, False, 0
         return networks
 
@@ -69,14 +76,11 @@ class TRACI(Method):
         if plan != (self.mixing, self.ascents):
             self.replays.clear()  # what was captured is another step
             self.mixing, self.ascents = plan
-        means = Means()
-        for part in self.rounds(sources, epoch):
-            means.add(self.replayed(self.joint_step, part))
-        return floats(means.record())
+        return super().update(sources, epoch)
 
     def plan(self, epoch: int) -> tuple[bool, int]:
         """Whether an epoch mixes, and its steps of ascent: none in the warm-up, then 1 … `ascents`."""
-        begin, steps = round(float(self.h["warm_up"]) * self.recipe.epochs), int(self.h["ascents"])
+        begin, steps = round(float(self.hparams["warm_up"]) * self.recipe.epochs), int(self.hparams["ascents"])
         if epoch < begin:
             return False, 0
         return True, min(steps, steps * (epoch - begin) // (self.recipe.epochs - begin) + 1)
@@ -90,14 +94,16 @@ class TRACI(Method):
         ]
         record, losses = Record(), []
         for (source, edges), z, (h, weight) in zip(pairs, sent, clean, strict=True):
-            name, c = source.domain.name, float(self.h["contrast"])
+            name, c = source.domain.name, float(self.hparams["contrast"])
             logits, moved = self.finish(h, edges, weight), self.perturbed(z, edges)
             risks = {f"loss {name}": risk(source, logits), f"adversarial {name}": risk(source, moved)}
             apart = z.new_zeros(())
             if self.mixing:
                 mixed = self.finish(self.mix(h, source, prototypes), edges, weight)
                 risks[f"mixed {name}"] = risk(source, mixed)
-                drawn = source.train[torch.rand(len(source.train), device=z.device).argsort()[: int(self.h["nodes"])]]
+                drawn = source.train[
+                    torch.rand(len(source.train), device=z.device).argsort()[: int(self.hparams["nodes"])]
+                ]
                 apart = contrast(logits[drawn], mixed[drawn])
             losses.append(torch.stack(list(risks.values())).mean() + c * apart)
             record |= {key: value.detach() for key, value in risks.items()} | {f"contrast {name}": apart.detach()}
@@ -118,7 +124,7 @@ class TRACI(Method):
 
     def perturbed(self, z: Tensor, edges: Edges) -> Tensor:
         """The logits on the adversary's graph, under its perturbations."""
-        s = dropped(edges, float(self.h["drop"])).to(z.dtype)
+        s = dropped(edges, float(self.hparams["drop"])).to(z.dtype)
         self.task.eval()
         first, second = self.adversary(z.detach(), edges, s)
         self.task.train()
@@ -129,16 +135,16 @@ class TRACI(Method):
         """What is added to what nodes send first, and to what they have then: random, then raised as planned."""
         with torch.no_grad():
             start = z, self.halfway(z, edges, s)[0]
-            bounds = [float(self.h["radius"]) * t.square().mean().sqrt() for t in start]
+            bounds = [float(self.hparams["radius"]) * t.square().mean().sqrt() for t in start]
             noise = [(2 * torch.rand_like(t) - 1) * bound for t, bound in zip(start, bounds, strict=True)]
         for _ in range(self.ascents):
             first, second = (d.requires_grad_() for d in noise)
             h, weight = self.halfway(z + first, edges, s)
             rough = roughness(first, edges, s) + roughness(second, edges, s)
-            gain = entropy(self.finish(h + second, edges, weight)) + float(self.h["topology"]) * rough
+            gain = entropy(self.finish(h + second, edges, weight)) + float(self.hparams["topology"]) * rough
             slopes = torch.autograd.grad(gain, (first, second))
             noise = [
-                torch.clamp(d.detach() + float(self.h["rate"]) * bound * slope.sign(), -bound, bound)
+                torch.clamp(d.detach() + float(self.hparams["rate"]) * bound * slope.sign(), -bound, bound)
                 for d, bound, slope in zip((first, second), bounds, slopes, strict=True)
             ]
         return noise[0].detach(), noise[1].detach()
@@ -153,7 +159,7 @@ class TRACI(Method):
         total = weight.sum(0)
         weight = torch.where(total > 0, weight / total, there / there.sum(0))  # its own source has the class
         partner = (weight[:, :, None] * draws).sum(0)
-        own = torch.rand(len(nodes), 1, device=h.device) ** (1 / float(self.h["beta"]))  # from Beta(beta, 1)
+        own = torch.rand(len(nodes), 1, device=h.device) ** (1 / float(self.hparams["beta"]))  # from Beta(beta, 1)
         return h.index_copy(0, nodes, (own * h[nodes] + (1 - own) * partner).to(h.dtype))
 
 

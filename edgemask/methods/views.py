@@ -7,7 +7,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from edgemask.nn.backbones import Backbone
+from edgemask.errors import InputError
+from edgemask.nn.backbone import Backbone
 from edgemask.nn.tensors import Edges, SparseMatrix
 
 
@@ -59,7 +60,7 @@ def drop_edges(edges: Edges, rate: float) -> Tensor:
 def backbone(network: nn.Module) -> Backbone:
     """A network as what has a representation, `embed` and `read`."""
     if not hasattr(network, "embed"):
-        raise ValueError(f"a backbone with a representation is needed, {type(network).__name__} has none")
+        raise InputError(f"a backbone with a representation is needed, {type(network).__name__} has none")
     return cast(Backbone, network)
 
 
@@ -69,5 +70,5 @@ def representation_width(network: nn.Module, num_features: int) -> int:
     with torch.no_grad():
         h = backbone(network.eval()).embed(x, Edges.build(nowhere, nowhere, 1))
     if h is x:
-        raise ValueError("layers = 1 leaves no representation between the features and the logits: set layers >= 2")
+        raise InputError("layers = 1 leaves no representation between the features and the logits: set layers >= 2")
     return int(h.shape[1])

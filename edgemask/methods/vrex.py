@@ -22,17 +22,19 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from edgemask.methods.hyper import Hyper
-from edgemask.methods.penalised import Annealed, Seen
+from edgemask.config import HyperParameter
+from edgemask.methods.penalised import Annealed, SourceOutput
 
 
 class VREx(Annealed):
     hyper: ClassVar = {
-        "weight": Hyper(10.0, 0, law="log", search=(1e-1, 1e3), about="of the variance, after the annealing"),
-        "anneal": Hyper(20, 0, law="int", search=(0, 100), about="epochs in which the variance weighs at most 1"),
+        "weight": HyperParameter(10.0, 0, law="log", search=(1e-1, 1e3), about="of the variance, after the annealing"),
+        "anneal": HyperParameter(
+            20, 0, law="int", search=(0, 100), about="epochs in which the variance weighs at most 1"
+        ),
     }
 
-    def penalty(self, risks: Tensor, seen: Sequence[Seen]) -> Tensor:
+    def penalty(self, risks: Tensor, seen: Sequence[SourceOutput]) -> Tensor:
         return risks.var(correction=0)
 
 

@@ -1,0 +1,1 @@
+"""Neural networks: graph tensors, backbones, the MaskNet, propagation, and kernels."""

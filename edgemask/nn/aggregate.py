@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgemask.nn import kernels
+from edgemask.nn.backend import backend
 from edgemask.nn.tensors import Edges
 
 
@@ -14,7 +14,7 @@ def aggregate(edges: Edges, weight: Tensor, h: Tensor) -> Tensor:
 
     `weight` has one value per edge (self-loops included), `h` is N × d. No edges × d tensor is formed.
     """
-    out: Tensor = kernels.backend(h).aggregate(edges, weight, h)
+    out: Tensor = backend(h).aggregate(edges, weight, h)
     return out
 
 
@@ -22,5 +22,5 @@ def gcn_weights(edges: Edges, s: Tensor | None = None) -> Tensor:
     """Symmetric normalisation d_u^{-1/2} s_uv d_v^{-1/2} of the masked graph with self-loops (Kipf & Welling);
     degrees are those of the masked graph, so a mask of 0 equals the graph without the edge."""
     like = torch.empty(0, device=edges.src.device) if s is None else s
-    out: Tensor = kernels.backend(like).gcn_weights(edges, s)
+    out: Tensor = backend(like).gcn_weights(edges, s)
     return out

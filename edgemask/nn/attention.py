@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from edgemask.nn import kernels
-from edgemask.nn.kernels import GATES, Gate
+from edgemask.config import Gate
+from edgemask.errors import InputError
+from edgemask.nn.backend import backend
 from edgemask.nn.tensors import Edges
-
-__all__ = ["GATES", "Gate", "attend"]
 
 
 def attend(
@@ -35,6 +34,6 @@ def attend(
     """N × H × d_h outputs from z (N × H × d_h), a_src·z and a_dst·z (N × H), the mask s (one value per real
     edge; None is all ones) and its logit coefficients c (H). `dropout` is on the attention coefficients."""
     if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must be in [0, 1), got {dropout}")
-    out: Tensor = kernels.backend(z).attend(edges, z, logit_src, logit_dst, s, c, gate=gate, dropout=dropout)
+        raise InputError(f"dropout must be in [0, 1), got {dropout}")
+    out: Tensor = backend(z).attend(edges, z, logit_src, logit_dst, s, c, gate=gate, dropout=dropout)
     return out

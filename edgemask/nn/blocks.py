@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgemask.batches import features
 from edgemask.graph import Graph
-from edgemask.nn.backbones import Backbone
+from edgemask.nn.backbone import Backbone
 from edgemask.nn.masknet import EdgeFacts, MaskNet
-from edgemask.nn.tensors import Domain, Edges, SparseMatrix
+from edgemask.nn.tensors import Edges, GraphTensors, SparseMatrix, features
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def mask_logits_in_blocks(network: MaskNet, graph: Graph, edges: Edges, facts: E
     def scored() -> Iterator[Tensor]:
         for block in blocks(edges, size, like.device):
             x = _features(graph, block.ends, like)
-            domain = Domain(graph.name, x, block.edges, None, block.own[:0], graph)
+            domain = GraphTensors(graph.name, x, block.edges, None, block.own[:0], graph)
             held = {name: t[block.real].to(like) for name, t in facts.blocks.items()} if facts else {}
             yield network(domain, block.edges, EdgeFacts(held) if facts else None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from edgemask.nn import kernels
+from edgemask.nn.backend import backend
 from edgemask.nn.tensors import Edges
 
 
@@ -14,5 +14,5 @@ def edge_mlp(edges: Edges, at_src: Tensor, at_dst: Tensor, extra: Tensor | None,
     `at_src` and `at_dst` are N × hidden, `extra` is None or real edges × hidden. No other edges × hidden tensor is
     formed, forward or backward.
     """
-    out: Tensor = kernels.backend(at_src).edge_mlp(edges, at_src, at_dst, extra, w)
+    out: Tensor = backend(at_src).edge_mlp(edges, at_src, at_dst, extra, w)
     return out

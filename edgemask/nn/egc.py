@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgemask.nn.aggregate import aggregate, gcn_weights
-from edgemask.nn.backbones import Backbone, InputLinear
+from edgemask.nn.backbone import Backbone, InputLinear
 from edgemask.nn.tensors import Edges
 
 

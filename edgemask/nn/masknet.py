@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask.nn.backbones import InputLinear
+from edgemask.config import EdgeInput
+from edgemask.errors import InputError
+from edgemask.nn.backbone import InputLinear
 from edgemask.nn.edge_mlp import edge_mlp
-from edgemask.nn.tensors import Domain, Edges
+from edgemask.nn.tensors import Edges, GraphTensors
 
-MaskKind = Literal["sigmoid", "hard-concrete", "gumbel"]
-MASK_KINDS: tuple[MaskKind, ...] = get_args(MaskKind)
-EdgeInput = Literal["origin", "structure", "predictions"]
-EDGE_INPUTS: tuple[EdgeInput, ...] = get_args(EdgeInput)
 ORIGINS = 3
-STRETCH = (-0.1, 1.1)  # of the hard-concrete distribution (Louizos et al., 2018)
-TEMPERATURE = 2 / 3
 WORK = 1 << 22  # neighbour look-ups held at once when counting common neighbours
 
 
@@ -53,12 +48,12 @@ class MaskNet(nn.Module):
         self.from_edge = nn.Linear(extra, hidden, bias=False) if extra else None
         self.score = nn.Linear(hidden, 1)
 
-    def forward(self, domain: Domain, edges: Edges, extra: EdgeFacts | None = None) -> Tensor:
+    def forward(self, domain: GraphTensors, edges: Edges, extra: EdgeFacts | None = None) -> Tensor:
         """One logit per real edge."""
         at_edge = None
         if self.from_edge is not None:
             if extra is None:
-                raise ValueError("this MaskNet takes edge inputs, none were given")
+                raise InputError("this MaskNet takes edge inputs, none were given")
             at_edge = self.from_edge(extra.columns(self.inputs_per_edge))
         z = F.relu(self.project(domain.x), inplace=True)
         logits = edge_mlp(edges, self.from_src(z), self.from_dst(z), at_edge, self.score.weight.squeeze(0))
@@ -86,7 +81,7 @@ class EdgeFacts:
             blocks["structure"] = torch.stack([degree[src], degree[dst], common], dim=1)
         if "predictions" in names:
             if probabilities is None:
-                raise ValueError("the input 'predictions' needs the TaskNet's class probabilities")
+                raise InputError("the input 'predictions' needs the TaskNet's class probabilities")
             p = probabilities.detach()
             entropy = -(p * p.clamp_min(1e-12).log()).sum(1)
             blocks["predictions"] = torch.stack([(p[src] * p[dst]).sum(1), entropy[src], entropy[dst]], dim=1)
@@ -126,25 +121,3 @@ def _chunks(work: Tensor, limit: int) -> list[Tensor]:
     group = (work.cumsum(0) - work) // limit
     positions = torch.arange(len(work), device=work.device)
     return list(torch.split(positions, torch.unique_consecutive(group, return_counts=True)[1].tolist()))
-
-
-def mask_values(logits: Tensor, kind: MaskKind, *, sample: bool) -> Tensor:
-    """Mask values from logits.
-
-    `sigmoid`        s = σ(logit), the paper's continuous mask
-    `hard-concrete`  a stretched, clipped concrete variable: exact zeros and ones, differentiable between
-    `gumbel`         straight-through: 0 or 1 forward, the concrete relaxation's gradient backward
-    The last two are random when `sample` (training) and their deterministic counterparts otherwise.
-    """
-    if kind == "sigmoid":
-        return logits.sigmoid()
-    if sample:
-        u = torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)
-        soft = ((logits + u.log() - (1 - u).log()) / TEMPERATURE).sigmoid()
-    else:
-        soft = logits.sigmoid()
-    if kind == "hard-concrete":
-        low, high = STRETCH
-        return (soft * (high - low) + low).clamp(0, 1)
-    hard = (soft > 0.5).to(soft.dtype)
-    return hard + (soft - soft.detach())  # in this order the value is 0 or 1 to the bit

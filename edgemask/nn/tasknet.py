@@ -1,28 +1,20 @@
-"""The TaskNet f_θ of a recipe: the masked GAT of the paper, or any other backbone under the same mask."""
+"""The TaskNet f_θ of a recipe: the paper's masked GAT, or another backbone with the same mask."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib import import_module
 
-from torch import nn
+from edgemask.config import BACKBONES, Recipe
+from edgemask.nn.backbone import Backbone
 
-from edgemask.nn.backbones import GCN, GIN, MLP, SGC
-from edgemask.nn.egc import EGC
-from edgemask.nn.masked_gat import MaskedGAT
-from edgemask.recipe import Recipe
-
-PLAIN: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "gcn": GCN, "gin": GIN, "sgc": SGC, "egc": EGC}
+GAT_SETTINGS = ("heads", "attention_dropout", "gate")
 
 
-def tasknet(recipe: Recipe, inputs: int, classes: int) -> nn.Module:
-    """The TaskNet of a recipe."""
-    shape = (inputs, recipe.hidden, classes, recipe.layers, recipe.dropout)
-    if recipe.backbone != "gat":
-        return PLAIN[recipe.backbone](*shape)
-    return MaskedGAT(
-        *shape,
-        heads=recipe.heads,
-        attention_dropout=recipe.attention_dropout,
-        gate=recipe.gate,
-        activation=recipe.activation,
+def tasknet(recipe: Recipe, inputs: int, classes: int) -> Backbone:
+    """Return the TaskNet of a recipe, for a number of input features and classes."""
+    module, _, name = BACKBONES[recipe.backbone].path.rpartition(".")
+    extra = {name: getattr(recipe, name) for name in GAT_SETTINGS} if recipe.backbone == "gat" else {}
+    network: Backbone = getattr(import_module(module), name)(
+        inputs, recipe.hidden, classes, recipe.layers, recipe.dropout, **extra
     )
+    return network

@@ -5,18 +5,17 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from edgemask.errors import InputError
 from edgemask.graph import Graph
-from edgemask.nn.kernels import backend
-
-if TYPE_CHECKING:
-    from edgemask.nn.kernels.cpu.order import Turn
+from edgemask.nn.backend import backend
+from edgemask.nn.order import SourceOrder, with_loops
 
 
 class SparseMatrix:
@@ -91,8 +90,6 @@ class Edges:
         """From edges without self-loops, sorted by destination, then source (as `Graph.edges` and samples are)."""
         origin = torch.zeros_like(src, dtype=torch.uint8) if origin is None else origin
         if src.device.type == "cpu":
-            from edgemask.nn.kernels.cpu.order import with_loops
-
             all_src, all_dst, real, indptr, real_indptr = with_loops(src, dst, num_nodes)
             edges = cls(num_nodes, all_src, all_dst, real, origin)
             edges.__dict__.update(indptr=indptr, real_indptr=real_indptr)
@@ -121,7 +118,7 @@ class Edges:
     def by_source(self) -> tuple[Tensor, Tensor]:
         """The permutation that sorts edges by source, and where each source's edges begin."""
         if self.src.device.type == "cpu":
-            return self.turn.order, self.turn.starts
+            return self.source_order.order, self.source_order.starts
         counts = torch.bincount(self.src, minlength=self.num_nodes)
         order = torch.sort(self.src, stable=True).indices
         return order, torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -129,14 +126,12 @@ class Edges:
     @cached_property
     def dst_by_source(self) -> Tensor:
         """The destinations in the order of `by_source`: the columns of the transposed matrix."""
-        return self.turn(self.dst) if self.src.device.type == "cpu" else self.dst[self.by_source[0]]
+        return self.source_order(self.dst) if self.src.device.type == "cpu" else self.dst[self.by_source[0]]
 
     @cached_property
-    def turn(self) -> Turn:
+    def source_order(self) -> SourceOrder:
         """On the CPU: what sorts edges by source, filling left out, and brings values of them into that order."""
-        from edgemask.nn.kernels.cpu.order import Turn
-
-        return Turn.of(self.src[: int(self.indptr[-1])], self.num_nodes)
+        return SourceOrder.of(self.src[: int(self.indptr[-1])], self.num_nodes)
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of one value per real edge, filling left out."""
@@ -149,7 +144,7 @@ class Edges:
         """The same edges in arrays of `length` entries."""
         filling = length - len(self.src)
         if filling < 0 or self.count is not None:
-            raise ValueError(f"edges without filling and at least {len(self.src)} entries needed, got {length}")
+            raise InputError(f"edges without filling and at least {len(self.src)} entries needed, got {length}")
 
         def fill(values: Tensor, value: int) -> Tensor:
             return torch.cat([values, values.new_full((filling,), value)])
@@ -177,7 +172,7 @@ class Edges:
 
     def _arrays(self) -> tuple[Tensor, ...]:
         if self.count is None:
-            raise ValueError("only padded edges can be copied in place")
+            raise InputError("only padded edges can be copied in place")
         return self.src, self.dst, self.real, self.origin, self.count, self.indptr, *self.by_source, self.dst_by_source
 
     def spread(self, s: Tensor | None) -> Tensor:
@@ -187,7 +182,7 @@ class Edges:
 
 
 @dataclass(frozen=True)
-class Domain:
+class GraphTensors:
     """A graph's tensors on one device: what every model and method consumes."""
 
     name: str
@@ -198,7 +193,7 @@ class Domain:
     graph: Graph
 
     @classmethod
-    def of(cls, graph: Graph, device: str | torch.device = "cpu") -> Domain:
+    def of(cls, graph: Graph, device: str | torch.device = "cpu") -> GraphTensors:
         device = torch.device(device)
         x = SparseMatrix(graph.x, device) if graph.is_sparse else torch.tensor(graph.x, device=device)
         src, dst = torch.tensor(graph.edges, device=device)
@@ -217,5 +212,24 @@ class Domain:
 
     def labels(self) -> Tensor:
         if self.y is None:
-            raise ValueError(f"graph {self.name!r} has no labels")
+            raise InputError(f"graph {self.name!r} has no labels")
         return self.y
+
+
+def features(graph: Graph, nodes: Tensor) -> Tensor | SparseMatrix:
+    """The features of some nodes, on the device of `nodes`."""
+    rows = graph.x[nodes.cpu().numpy()]
+    return SparseMatrix(rows, nodes.device) if graph.is_sparse else torch.from_numpy(rows).to(nodes.device)
+
+
+def skeleton(graph: Graph, device: torch.device) -> GraphTensors:
+    """A graph's domain without features: they stay in the graph, and are taken from it a batch or block at a time."""
+    src, dst = torch.tensor(graph.edges, device=device)
+    return GraphTensors(
+        name=graph.name,
+        x=torch.empty(0, graph.num_features, device=device),
+        edges=Edges.build(src, dst, graph.num_nodes),
+        y=None if graph.y is None else torch.tensor(graph.first_labels, device=device),
+        labelled=torch.tensor(np.flatnonzero(graph.first_labels >= 0), device=device),
+        graph=graph,
+    )

@@ -13,12 +13,12 @@ from benchmarks.common import Setup, isolated, machine, peaks, plain_operators, 
 from benchmarks.enrichment import purity
 from benchmarks.kernels import cases, passes, random_edges, traffic
 from benchmarks.stock import StockGame, StockMaskNet, StockTaskNet
+from edgemask.config import recipe
 from edgemask.data.synthetic import demo_family
+from edgemask.nn.gat import MaskedGATLayer
 from edgemask.nn.kernels import cpu, reference
-from edgemask.nn.masked_gat import MaskedGATLayer
 from edgemask.nn.masknet import MaskNet
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import recipe
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 RECIPE = recipe("paper", heads=2, hidden=4, mask_projection=6, mask_hidden=5)
@@ -66,7 +66,7 @@ def test_plain_operators_replace_those_of_the_device_for_a_while(source):
 @pytest.fixture
 def source():
     torch.manual_seed(0)
-    domain = Domain.of(demo_family(200)["alpha"])
+    domain = GraphTensors.of(demo_family(200)["alpha"])
     edges = domain.edges
     return domain, edges, torch.stack([edges.src[edges.real], edges.dst[edges.real]])
 

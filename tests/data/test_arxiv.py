@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from edgemask.data.arxiv import ARXIV, files, read_years
-from edgemask.data.store import DataError, Store
+from edgemask.data.store import Store
+from edgemask.errors import DataError
 from edgemask.graph import Graph
 
 YEARS = [2016, 2011, 1999, 2014, 2012, 2015]

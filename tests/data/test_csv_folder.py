@@ -12,7 +12,8 @@ import pytest
 import scipy.sparse as sp
 
 from edgemask.data.csv_folder import node_ids, read_csv, write_csv
-from edgemask.graph import Graph, GraphError
+from edgemask.errors import GraphError
+from edgemask.graph import Graph
 
 NODES = "id,label,x0,x1\nann,red,1,2\nbob,,0.5,-1e3\neve,blue,0,0\n"
 EDGES = "source,destination\nann,bob\neve,ann\n"

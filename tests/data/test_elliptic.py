@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from edgemask.data.elliptic import ELLIPTIC, PERIODS, read_steps
-from edgemask.data.store import DataError, Store
+from edgemask.data.store import Store
+from edgemask.errors import DataError
 from edgemask.graph import MISSING, Graph
 
 FEATURES = [f"{value}" for value in np.linspace(-1, 1, 165)]

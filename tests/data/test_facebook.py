@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from edgemask.data import facebook
 from edgemask.data.facebook import FACEBOOK100
-from edgemask.data.store import DataError, File, Store
+from edgemask.data.store import File, Store
+from edgemask.errors import DataError
 from edgemask.graph import MISSING, Graph
 
 ABSENT = {"Penn94", "Texas80"}

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from edgemask.data import csv_folder, files
-from edgemask.graph import Graph, GraphError, GraphWarning
+from edgemask.errors import GraphError, GraphWarning
+from edgemask.graph import Graph
 
 FEW = settings(max_examples=25, deadline=None)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)  # any valid text: ",", '"', NUL, "\r", "漢" …
@@ -128,7 +129,7 @@ def test_an_unknown_form_lists_the_known(call: Callable[[Path], Any]) -> None:
 @pytest.mark.parametrize("where", ["dblp.npz", "dblp.mat", "dblp"])
 def test_a_real_graph_survives(data_root: Path, tmp_path: Path, where: str) -> None:
     graph = files.read_mat(data_root / "citation" / "dblpv7.mat", self_loops="drop")
-    graph = graph.with_(x=sp.csr_array(graph.x))
+    graph = graph.replace(x=sp.csr_array(graph.x))
     files.write_graph(graph, tmp_path / where)
     assert_same(files.read_graph(tmp_path / where), graph)
 

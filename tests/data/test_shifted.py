@@ -17,7 +17,8 @@ from torch_geometric.nn import GATConv, GCNConv, SGConv
 from edgemask.data import shifted, unpickle
 from edgemask.data.benchmark import Benchmark
 from edgemask.data.shifted import CORA, DOMAINS, FLIP_RATES, GENERATORS, PHOTO, eerm, glorot, linear
-from edgemask.data.store import DataError, File, Store
+from edgemask.data.store import File, Store
+from edgemask.errors import DataError
 from edgemask.graph import Graph
 
 both = pytest.mark.parametrize("benchmark", [CORA, PHOTO], ids=lambda b: b.name)
@@ -180,7 +181,7 @@ def test_seed_and_generator_change_labels_and_columns(base: Graph) -> None:
 
 
 def test_real_labels_play_no_part(base: Graph) -> None:
-    shuffled = base.with_(y=np.roll(base.y, 1))
+    shuffled = base.replace(y=np.roll(base.y, 1))
     assert eerm(shuffled, DOMAINS, "gcn", 0) == eerm(base, DOMAINS, "gcn", 0)
 
 

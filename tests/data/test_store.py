@@ -23,7 +23,8 @@ import pytest
 
 import edgemask
 from edgemask.data import store as store_module
-from edgemask.data.store import DataError, File, Store
+from edgemask.data.store import File, Store
+from edgemask.errors import DataError
 
 BODY = bytes(range(256)) * 4
 RIGHT = "sha256:" + hashlib.sha256(BODY).hexdigest()

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgemask.data.store import DataError, Store
+from edgemask.data.store import Store
 from edgemask.data.twitch import TWITCH, read_language
+from edgemask.errors import DataError
 from edgemask.graph import Graph
 
 COUNTS = {  # nodes, undirected edges, mature

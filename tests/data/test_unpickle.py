@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from edgemask.data.store import DataError
 from edgemask.data.unpickle import load, load_bytes, load_npz_objects
+from edgemask.errors import DataError
 
 
 class Call:

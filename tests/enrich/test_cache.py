@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from edgemask.enrich.cache import Cache, default_cache, feature_hash
-from edgemask.enrich.knn import EnrichWarning
+from edgemask.errors import EnrichWarning
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 ANSWER = np.array([[1, 2], [0, 3]])

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from edgemask.enrich import Cache, EnrichedGraph, EnrichWarning, enrich, knn
+from edgemask.enrich import Cache, EnrichedGraph, Sampler, enrich, knn
 from edgemask.enrich import enriched as module
+from edgemask.errors import EnrichWarning
 from edgemask.graph import Graph
 
 
@@ -61,7 +62,7 @@ def test_counts_of_pairs():
 def test_zero_means_none_of_that_kind(graph):
     plain = enrich(graph, k=0, clusters=0)
     assert (plain.num_knn_pairs, plain.num_spectral_pairs) == (0, 0)
-    sample = plain.sampler().sample(torch.Generator(), knn_ratio=1, spectral_ratio=1)
+    sample = Sampler(plain).sample(torch.Generator(), knn_ratio=1, spectral_ratio=1)
     assert torch.equal(torch.stack([sample.src, sample.dst]), torch.tensor(graph.edges))
 
 
@@ -96,7 +97,7 @@ def test_a_cached_result_is_the_same_and_is_not_computed(graph, enriched, tmp_pa
     enrich(graph, k=4, clusters=3, cache=Cache(tmp_path))
     monkeypatch.delattr(module, "knn")
     monkeypatch.delattr(module, "spectral_clusters")
-    again = enrich(graph.with_(name="renamed"), k=4, clusters=3, cache=Cache(tmp_path))
+    again = enrich(graph.replace(name="renamed"), k=4, clusters=3, cache=Cache(tmp_path))
     assert np.array_equal(again.knn_pairs, enriched.knn_pairs)
     assert np.array_equal(again.clusters, enriched.clusters)
 
@@ -141,10 +142,10 @@ def test_only_nodes_with_features_count(large):
     x[0] = 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert enrich(large.with_(x=x), k=3, clusters=0, knn_exact_up_to=1199).knn_recall == 1
+        assert enrich(large.replace(x=x), k=3, clusters=0, knn_exact_up_to=1199).knn_recall == 1
 
 
-@pytest.mark.filterwarnings("ignore::edgemask.enrich.EnrichWarning")
+@pytest.mark.filterwarnings("ignore::edgemask.errors.EnrichWarning")
 def test_approximate_neighbours_and_their_recall_are_cached(large, tmp_path, monkeypatch):
     settings = {"k": 3, "clusters": 0, "knn_exact_up_to": 1000, "cache": Cache(tmp_path)}
     first = enrich(large, **settings)
@@ -155,7 +156,7 @@ def test_approximate_neighbours_and_their_recall_are_cached(large, tmp_path, mon
     assert first.knn_recall == again.knn_recall
 
 
-@pytest.mark.filterwarnings("ignore::edgemask.enrich.EnrichWarning")
+@pytest.mark.filterwarnings("ignore::edgemask.errors.EnrichWarning")
 def test_exact_and_approximate_and_other_seeds_are_cached_apart(large, tmp_path):
     for limit, seed, files in ((1000, 0, 2), (1200, 0, 3), (1100, 0, 3), (1000, 1, 5), (1200, 1, 5)):
         enrich(large, k=3, clusters=0, knn_exact_up_to=limit, seed=seed, cache=Cache(tmp_path))

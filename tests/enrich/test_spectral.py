@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from edgemask.data.store import Store
 from edgemask.enrich import spectral
-from edgemask.enrich.knn import EnrichWarning, unit_rows
+from edgemask.enrich.knn import unit_rows
 from edgemask.enrich.spectral import (
     cosine_factor,
     leading_eigenvectors,
@@ -23,6 +23,7 @@ from edgemask.enrich.spectral import (
     rbf_product,
     spectral_clusters,
 )
+from edgemask.errors import EnrichWarning
 
 K = 5
 

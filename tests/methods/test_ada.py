@@ -9,12 +9,13 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
 from edgemask.methods.ada import ADA
-from edgemask.methods.base import Source, seeded
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
-from edgemask.training import Fit
+from edgemask.methods.execution import seeded
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
+from edgemask.training.fit import Fit
 
 CPU = torch.device("cpu")
 TINY = Recipe(mask=False, backbone="gcn", hidden=8, dropout=0.0, k=0, clusters=0, lr=0.01, epochs=40)
@@ -28,11 +29,11 @@ def fixed_seed():
 
 
 def ada(recipe: Recipe = TINY, **hyper: float) -> ADA:
-    return ADA(recipe.with_(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
+    return ADA(recipe.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
 def source(graph, nodes=80) -> Source:
-    return Source(Domain.of(graph), torch.arange(nodes), None)
+    return Source(GraphTensors.of(graph), torch.arange(nodes), None)
 
 
 def learnt(method: ADA, s: Source, epochs=9) -> ADA:
@@ -56,7 +57,7 @@ def reached(method: ADA, s: Source) -> tuple[float, float]:
 @pytest.mark.parametrize("gamma", [0.1, 10.0])
 def test_a_round_raises_the_loss_by_more_than_the_distance_costs(backbone, gamma):
     s = source(A, nodes=60)
-    raised, distance = reached(learnt(ada(TINY.with_(backbone=backbone), gamma=gamma), s), s)
+    raised, distance = reached(learnt(ada(TINY.replace(backbone=backbone), gamma=gamma), s), s)
     assert distance > 0
     assert raised > gamma / 2 * distance > 0
 
@@ -71,8 +72,8 @@ def test_a_dearer_distance_keeps_what_is_added_nearer():
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("backbone", ["gcn", "egc"])  # a first map, and two of them
 def test_a_round_is_gradient_ascent_on_the_features_themselves(backbone, kind):
-    s, dense = source(A.with_(x=sp.csr_array(A.x)) if kind == "sparse" else A), source(A)
-    method = learnt(ada(TINY.with_(backbone=backbone), gamma=2.0, ascents=6), s)
+    s, dense = source(A.replace(x=sp.csr_array(A.x)) if kind == "sparse" else A), source(A)
+    method = learnt(ada(TINY.replace(backbone=backbone), gamma=2.0, ascents=6), s)
     a, b = method.augment(s, s.domain.edges)
     task, edges, x = method.networks["task"].eval(), dense.domain.edges, dense.domain.x
     z0 = task.embed(x, edges).detach()
@@ -96,12 +97,12 @@ def test_a_round_is_gradient_ascent_on_the_features_themselves(backbone, kind):
 
 
 def test_each_round_adds_a_graph_to_every_source_and_leaves_the_others_as_they_are():
-    trainer, _ = Fit(ADA, TINY.with_(epochs=9, hyper=(("augmentations", 2),)), [A, B]).run()
+    trainer, _ = Fit(ADA, TINY.replace(epochs=9, hyper=(("augmentations", 2),)), [A, B]).run()
     seen = ["augmented alpha" in r for r in trainer.history]
     assert seen == [False] * 3 + [True] * 6
     method = trainer.method
     assert {name: len(rounds) for name, rounds in method.added.items()} == {"alpha": 2, "beta": 2}
-    longer, _ = Fit(ADA, TINY.with_(epochs=6, hyper=(("augmentations", 1),)), [A, B]).run()  # the same up to epoch 3
+    longer, _ = Fit(ADA, TINY.replace(epochs=6, hyper=(("augmentations", 1),)), [A, B]).run()  # the same up to epoch 3
     assert torch.equal(longer.method.added["alpha"][0][0], method.added["alpha"][0][0])
 
 
@@ -126,7 +127,7 @@ def test_the_step_is_on_the_mean_over_a_source_and_what_was_added():
 
 @pytest.mark.parametrize("epochs", [1, 2, 3, 10])
 def test_all_rounds_are_held_however_few_the_epochs(epochs):
-    trainer, _ = Fit(ADA, TINY.with_(epochs=epochs), [A]).run()
+    trainer, _ = Fit(ADA, TINY.replace(epochs=epochs), [A]).run()
     assert len(trainer.method.added["alpha"]) == 3
 
 
@@ -138,7 +139,7 @@ def test_a_stopped_run_takes_what_was_added_along(tmp_path: Path):
         if trainer.epoch == 7:
             raise Stopped
 
-    recipe = TINY.with_(epochs=10)
+    recipe = TINY.replace(epochs=10)
     whole, _ = Fit(ADA, recipe, [A, B]).run()
     again, _ = Fit(ADA, recipe, [A, B]).run()
     with pytest.raises(Stopped):
@@ -155,4 +156,4 @@ def test_a_stopped_run_takes_what_was_added_along(tmp_path: Path):
 )
 def test_what_it_cannot_do_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        ada(TINY.with_(**change))
+        ada(TINY.replace(**change))

@@ -5,12 +5,13 @@ import pytest
 import torch
 
 from edgemask import inference
-from edgemask.batches import Batches
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.graph import Graph, GraphError
-from edgemask.methods.registry import METHODS, entry
-from edgemask.recipe import Recipe
-from edgemask.training import Fit
+from edgemask.errors import GraphError
+from edgemask.graph import Graph
+from edgemask.methods.batches import Batches
+from edgemask.methods.registry import METHODS, method_spec
+from edgemask.training.fit import Fit
 
 EPOCHS = 12
 SMALL = {"epochs": EPOCHS, "hidden": 8, "alpha": (0.0,), "select": "last", "average": 0.0, "lr": 0.01}
@@ -19,7 +20,7 @@ ENRICHED = {"k": 3, "clusters": 4, "spectral_budget": 2.0}
 
 
 def settled(name: str, **settings: object):
-    found = entry(name)
+    found = method_spec(name)
     more = {key: value for key, value in ENRICHED.items() if found.recipe.enriched and getattr(found.recipe, key) != 0}
     gat = {"heads": 2} if found.recipe.backbone == "gat" else {}
     return found.under(None, **SMALL | more | gat | settings)
@@ -33,7 +34,7 @@ def family() -> dict[str, Graph]:
 def fit(name: str, family: dict[str, Graph], seed: int = 0, checkpoint=None, on_epoch=None, **settings: object):
     sources = [family["alpha"], family["beta"]]
     job = Fit(
-        entry(name).make, settled(name, **settings), sources,
+        method_spec(name).make, settled(name, **settings), sources,
         seed=seed, checkpoint_path=checkpoint, checkpoint_every=EPOCHS // 2, on_epoch=on_epoch,
     )  # fmt: skip
     return job.run()[0]
@@ -102,21 +103,21 @@ def test_state_carries_the_whole_model(trained, family):
 def test_bad_input_is_refused_by_name(name, family):
     graph = family["alpha"]
     with pytest.raises(GraphError, match="'alpha', y: training needs labels"):
-        Fit(entry(name).make, settled(name), [graph.without_labels()])
+        Fit(method_spec(name).make, settled(name), [graph.without_labels()])
     with pytest.raises(ValueError, match="no setting 'learning_rate'"):
         settled(name, learning_rate=1)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_hyper_parameters_have_sound_ranges(name):
-    found = entry(name)
+    found = method_spec(name)
     assert found.status == "full" or found.status.startswith("partial: ")
     assert found.summary
     assert found.citation
     for key, hyper in found.make.hyper.items():
         assert hyper.about, key
         assert key not in Recipe.__dataclass_fields__, f"--set {key} would not reach the recipe"
-        assert hyper.check(key, hyper.default) == hyper.default
+        assert hyper.legal.check(key, hyper.default) == hyper.default
         if hyper.law != "choice":
             low, high = hyper.search or (hyper.low, hyper.high)
             assert hyper.low <= low <= high <= hyper.high

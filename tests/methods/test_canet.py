@@ -10,17 +10,18 @@ import torch
 import torch.nn.functional as F
 
 from edgemask import inference
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source, seeded
 from edgemask.methods.canet import CaNet, MixtureNet, from_uniform
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
-from edgemask.training import Fit
+from edgemask.methods.execution import seeded
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
+from edgemask.training.fit import Fit
 
 CPU = torch.device("cpu")
 TINY = Recipe(mask=False, backbone="gcn", hidden=8, dropout=0.0, k=0, clusters=0, lr=0.01, epochs=20)
 A, B, C = demo_family(80).values()
-DOMAIN = Domain.of(A)
+DOMAIN = GraphTensors.of(A)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def fixed_seed():
 
 
 def canet(recipe: Recipe = TINY, **hyper: float | str) -> CaNet:
-    return CaNet(recipe.with_(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
+    return CaNet(recipe.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
 def spread(method: CaNet, scale: float) -> None:
@@ -106,13 +107,13 @@ def test_the_penalty_pulls_the_environments_to_the_prior(weight, pulled):
 
 
 def test_a_run_is_decided_by_its_seed_and_reads_a_graph_in_blocks_as_a_whole():
-    (one, _), (other, _) = (Fit(CaNet, TINY.with_(epochs=8, dropout=0.5), [A, B]).run() for _ in range(2))
+    (one, _), (other, _) = (Fit(CaNet, TINY.replace(epochs=8, dropout=0.5), [A, B]).run() for _ in range(2))
     assert one.history == other.history
     whole = inference.probabilities(one.method, C, 0.0)
-    one.method.recipe = TINY.with_(inference_batch=11)
+    one.method.recipe = TINY.replace(inference_batch=11)
     np.testing.assert_allclose(inference.probabilities(one.method, C, 0.0), whole, atol=1e-5)
 
 
 def test_other_backbones_are_refused():
     with pytest.raises(ValueError, match="backbone must be gcn, got gat"):
-        canet(TINY.with_(backbone="gat"))
+        canet(TINY.replace(backbone="gat"))

@@ -6,25 +6,25 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source
 from edgemask.methods.coral import CORAL
 from edgemask.methods.erm import ERM
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01)
 A, B, C = demo_family(80).values()
-WIDER = B.with_(x=2 * B.x)
+WIDER = B.replace(x=2 * B.x)
 
 
 def sources(*graphs) -> list[Source]:
-    return [Source(Domain.of(g), torch.arange(80), None) for g in graphs]
+    return [Source(GraphTensors.of(g), torch.arange(80), None) for g in graphs]
 
 
 def made(weight=0.1) -> CORAL:
-    return CORAL(TINY.with_(hyper=(("weight", weight),)), 64, 5, 0, CPU)
+    return CORAL(TINY.replace(hyper=(("weight", weight),)), 64, 5, 0, CPU)
 
 
 def distance(task, pair) -> torch.Tensor:
@@ -45,7 +45,7 @@ def test_an_epoch_is_one_step_on_risk_and_distance_over_all_pairs():
 
 
 def test_identical_sources_are_no_distance_apart_and_others_are():
-    assert made().update(sources(A, A.with_(name="twin")), 0)["penalty"] == 0
+    assert made().update(sources(A, A.replace(name="twin")), 0)["penalty"] == 0
     assert made().update(sources(A, WIDER), 0)["penalty"] > 1e-4
 
 

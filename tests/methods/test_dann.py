@@ -6,20 +6,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source
 from edgemask.methods.dann import DANN, MOST_SOURCES, reverse
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01, epochs=100)
 A, B, _ = demo_family(80).values()
-PAIR = [Source(Domain.of(g), torch.arange(80), None) for g in (A, B.with_(x=B.x + 0.5))]
+PAIR = [Source(GraphTensors.of(g), torch.arange(80), None) for g in (A, B.replace(x=B.x + 0.5))]
 
 
 def made(weight=1.0, **changes) -> DANN:
-    return DANN(TINY.with_(hyper=(("weight", weight),), **changes), 64, 5, 0, CPU)
+    return DANN(TINY.replace(hyper=(("weight", weight),), **changes), 64, 5, 0, CPU)
 
 
 def telling(method, *, reversed_by=None) -> torch.Tensor:

@@ -7,14 +7,15 @@ import dataclasses
 import pytest
 import torch
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import WIRINGS, Family, make
-from edgemask.enrich import enrich
-from edgemask.methods.base import Source, seeded
+from edgemask.enrich import Sampler, enrich
 from edgemask.methods.eerm import EERM, Editor
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.methods.execution import seeded
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
 from edgemask.seeds import torch_stream
-from edgemask.training import Fit
+from edgemask.training.fit import Fit
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01, epochs=8)
@@ -22,15 +23,15 @@ A, B = make(Family(nodes=40), {name: WIRINGS[name] for name in ("alpha", "beta")
 
 
 def eerm(**hyper) -> EERM:
-    return EERM(TINY.with_(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
+    return EERM(TINY.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
 def source(graph) -> Source:
-    return Source(Domain.of(graph), torch.arange(40), None)
+    return Source(GraphTensors.of(graph), torch.arange(40), None)
 
 
 def editor(graph=A, views=3, candidates=4) -> Editor:
-    made = Editor(Domain.of(graph), views, candidates, torch_stream(0, "candidates"))
+    made = Editor(GraphTensors.of(graph), views, candidates, torch_stream(0, "candidates"))
     made.optimiser = torch.optim.SGD(made.parameters(), 1.0)
     return made
 
@@ -71,7 +72,7 @@ def test_learned_edits_raise_the_variance_of_risks_across_views():
 
 
 def test_edits_flip_entries_of_the_adjacency_matrix():
-    made, edges = editor(), Domain.of(A).edges
+    made, edges = editor(), GraphTensors.of(A).edges
     flips = torch.zeros(40, 40)
     flipped = torch.rand(len(made.keys), generator=torch.Generator().manual_seed(0)) < 0.3
     flips.view(-1)[made.keys[flipped]] = 1
@@ -81,18 +82,18 @@ def test_edits_flip_entries_of_the_adjacency_matrix():
 
 
 def test_feature_derived_edges_stay_as_they_are():
-    method = EERM(TINY.with_(k=3, clusters=5, knn_ratio=1.0, spectral_ratio=0.5), 64, 5, 0, CPU)
-    sampled = dataclasses.replace(source(A), sampler=enrich(A, k=3, clusters=5).sampler(CPU))
+    method = EERM(TINY.replace(k=3, clusters=5, knn_ratio=1.0, spectral_ratio=0.5), 64, 5, 0, CPU)
+    sampled = dataclasses.replace(source(A), sampler=Sampler(enrich(A, k=3, clusters=5), CPU))
     edges, made = method.sample(sampled, 0), editor()
     assert edges.num_real > A.num_edges
-    extra = dense(edges) * (1 - dense(Domain.of(A).edges))
+    extra = dense(edges) * (1 - dense(GraphTensors.of(A).edges))
     everything = made.edited(edges, torch.ones(len(made.keys), dtype=torch.bool))
     assert bool((dense(everything)[extra == 1] == 1).all())
-    assert float((dense(everything) * dense(Domain.of(A).edges)).sum()) == 0
+    assert float((dense(everything) * dense(GraphTensors.of(A).edges)).sum()) == 0
 
 
 def test_what_may_be_flipped_is_linear_in_edges_and_nodes():
-    made, edges = editor(candidates=4), Domain.of(A).edges
+    made, edges = editor(candidates=4), GraphTensors.of(A).edges
     assert edges.num_real + 2 * 40 < len(made.keys) <= edges.num_real + 4 * 40
     node, other = made.keys // 40, made.keys % 40
     assert bool((node != other).all())
@@ -180,6 +181,6 @@ def test_a_resumed_fit_has_the_same_generators_to_the_bit(tmp_path):
 
 def test_batches_and_a_backbone_without_edges_are_refused():
     with pytest.raises(ValueError, match="batch_size must be None, got 16"):
-        EERM(TINY.with_(batch_size=16), 64, 5, 0, CPU)
+        EERM(TINY.replace(batch_size=16), 64, 5, 0, CPU)
     with pytest.raises(ValueError, match="'mlp' ignores"):
-        EERM(TINY.with_(backbone="mlp"), 64, 5, 0, CPU)
+        EERM(TINY.replace(backbone="mlp"), 64, 5, 0, CPU)

@@ -7,12 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.enrich import enrich
-from edgemask.methods.base import Source
+from edgemask.enrich import Sampler, enrich
 from edgemask.methods.erm import ERM
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, k=3, clusters=5, lr=0.01, knn_ratio=0.5, spectral_ratio=0.1)
@@ -24,8 +24,8 @@ def erm(recipe: Recipe = TINY) -> ERM:
 
 
 def source(graph, nodes=80, *, enriched=False) -> Source:
-    sampler = enrich(graph, k=3, clusters=5).sampler(CPU) if enriched else None
-    return Source(Domain.of(graph), torch.arange(nodes), sampler)
+    sampler = Sampler(enrich(graph, k=3, clusters=5), CPU) if enriched else None
+    return Source(GraphTensors.of(graph), torch.arange(nodes), sampler)
 
 
 def test_an_epoch_is_one_step_on_the_mean_risk_of_the_sources():
@@ -46,7 +46,7 @@ def test_only_the_training_nodes_labels_are_learnt_from():
     one, other = erm(), erm()
     for epoch in range(3):
         one.update([source(A, 40)], epoch)
-        other.update([source(A.with_(y=y), 40)], epoch)
+        other.update([source(A.replace(y=y), 40)], epoch)
     for mine, theirs in zip(one.networks.parameters(), other.networks.parameters(), strict=True):
         assert torch.equal(mine, theirs)
 

@@ -8,12 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source, seeded
 from edgemask.methods.erm import ERM
+from edgemask.methods.execution import seeded
 from edgemask.methods.flood import FLOOD, bootstrapped, disagreement
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01)
@@ -21,11 +22,11 @@ A, B, C = demo_family(80).values()
 
 
 def flood(recipe=TINY, **hyper) -> FLOOD:
-    return FLOOD(recipe.with_(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
+    return FLOOD(recipe.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
 def source(graph) -> Source:
-    return Source(Domain.of(graph), torch.arange(80), None)
+    return Source(GraphTensors.of(graph), torch.arange(80), None)
 
 
 def weights(network):
@@ -42,7 +43,7 @@ def test_the_bootstrapped_loss_is_zero_when_both_agree():
 
 
 def test_two_networks_that_are_one_agree_on_views_that_are_one():
-    method, domain = flood(), Domain.of(A)
+    method, domain = flood(), GraphTensors.of(A)
     task, views = method.networks["task"], [(domain.x, None)] * 3
     loss = bootstrapped(task, torch.nn.Identity(), method.bootstrap.target, views, domain.edges, torch.arange(80))
     heard = task.embed(domain.x, domain.edges).norm(dim=1) > 0  # a node of zeros points nowhere
@@ -51,7 +52,7 @@ def test_two_networks_that_are_one_agree_on_views_that_are_one():
 
 
 def test_each_view_predicts_the_next_one():
-    method, domain = flood(), Domain.of(A)
+    method, domain = flood(), GraphTensors.of(A)
     with seeded(0, CPU):
         views = method.views(domain, domain.edges)
     task, target, nodes = method.networks["task"], method.bootstrap.target, torch.arange(0, 80, 2)
@@ -81,7 +82,7 @@ def test_the_target_follows_by_momentum_and_never_has_a_gradient():
 
 
 def test_environments_are_the_source_and_ever_stronger_augmentations():
-    method, domain = flood(views=4, drop_edges=0.6, mask_features=0.6), Domain.of(A)
+    method, domain = flood(views=4, drop_edges=0.6, mask_features=0.6), GraphTensors.of(A)
     with seeded(0, CPU):
         views = method.views(domain, domain.edges)
     assert views[0] == (domain.x, None)
@@ -123,7 +124,7 @@ def test_refinement_fits_a_copy_to_an_unlabelled_graph_and_is_off_by_default():
         with seeded(0, CPU):
             for epoch in range(5):
                 method.update([source(A), source(B)], epoch)
-    target = Domain.of(C.with_(y=None))
+    target = GraphTensors.of(C.replace(y=None))
     before = weights(refined.networks)
     one, two, again = (m.logits(target, target.edges) for m in (plain, refined, refined))
     torch.testing.assert_close(one, plain.networks["task"].eval()(target.x, target.edges).detach())
@@ -134,6 +135,6 @@ def test_refinement_fits_a_copy_to_an_unlabelled_graph_and_is_off_by_default():
 
 
 def test_refinement_in_blocks_is_refused():
-    domain = Domain.of(A)
+    domain = GraphTensors.of(A)
     with pytest.raises(ValueError, match="with refine = 3 set inference_batch=None"):
         flood(refine=3).logits_in_blocks(domain, domain.edges)

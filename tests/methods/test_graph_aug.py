@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.enrich import Origin, enrich
-from edgemask.methods.base import Source
+from edgemask.enrich import Origin, Sampler, enrich
 from edgemask.methods.erm import ERM
 from edgemask.methods.graph_aug import GraphAug, heavy
-from edgemask.nn.tensors import Domain, Edges
-from edgemask.recipe import Recipe
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import Edges, GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", mask=False, k=0, clusters=0, hidden=8, dropout=0.0, lr=0.01)
 A, B, _ = demo_family(80).values()
-SOURCES = [Source(Domain.of(g), torch.arange(80), None) for g in (A, B)]
+SOURCES = [Source(GraphTensors.of(g), torch.arange(80), None) for g in (A, B)]
 
 
 def graph_aug(recipe: Recipe = TINY, **hyper: float) -> GraphAug:
     hyper = {"groups": 8} | hyper
-    return GraphAug(recipe.with_(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
+    return GraphAug(recipe.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
 def pairs(edges: Edges) -> set[tuple[int, int]]:
@@ -73,8 +73,8 @@ def test_a_draw_belongs_to_its_epoch():
 
 
 def test_it_augments_the_enriched_graph_too():
-    sampler = enrich(A, k=3, clusters=5).sampler(CPU)
-    recipe = TINY.with_(k=3, clusters=5, knn_ratio=1.0)
+    sampler = Sampler(enrich(A, k=3, clusters=5), CPU)
+    recipe = TINY.replace(k=3, clusters=5, knn_ratio=1.0)
     source = Source(SOURCES[0].domain, torch.arange(80), sampler)
     plain, mine = ERM(recipe, 64, 5, 0, CPU).sample(source, 0), graph_aug(recipe, drop=0.0).sample(source, 0)
     assert pairs(plain) < pairs(mine)
@@ -82,7 +82,7 @@ def test_it_augments_the_enriched_graph_too():
 
 @pytest.mark.parametrize("backbone", ["gcn", "gin"])
 def test_at_rates_of_0_it_is_risk_minimisation_and_else_it_is_not(backbone):
-    recipe = TINY.with_(backbone=backbone)
+    recipe = TINY.replace(backbone=backbone)
     none, some, erm = graph_aug(recipe, drop=0.0, add=0.0), graph_aug(recipe), ERM(recipe, 64, 5, 0, CPU)
     records = [method.update(SOURCES, 0) for method in (none, some, erm)]
     assert records[0] == records[2]
@@ -98,5 +98,5 @@ def test_the_risk_falls():
 
 
 def test_a_graph_without_edges_stays_without():
-    bare = A.with_(edges=A.edges[:, :0])
-    assert graph_aug().sample(Source(Domain.of(bare), torch.arange(80), None), 0).num_real == 0
+    bare = A.replace(edges=A.edges[:, :0])
+    assert graph_aug().sample(Source(GraphTensors.of(bare), torch.arange(80), None), 0).num_real == 0

@@ -6,21 +6,22 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source, seeded
+from edgemask.methods.execution import seeded
 from edgemask.methods.grm import GRM, divergence, domain_information
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", mask=False, k=0, clusters=0, hidden=8, dropout=0.0, lr=0.01)
 A, B, C = demo_family(80).values()
-SOURCES = [Source(Domain.of(g), torch.arange(80), None) for g in (A, B)]
+SOURCES = [Source(GraphTensors.of(g), torch.arange(80), None) for g in (A, B)]
 DOMAIN = SOURCES[0].domain
 
 
 def grm(recipe: Recipe = TINY, **hyper: float) -> GRM:
-    return GRM(recipe.with_(hyper=tuple(sorted(({"latent": 6} | hyper).items()))), 64, 5, 0, CPU)
+    return GRM(recipe.replace(hyper=tuple(sorted(({"latent": 6} | hyper).items()))), 64, 5, 0, CPU)
 
 
 def neighbours(v: int) -> set[int]:
@@ -79,7 +80,7 @@ def test_logits_are_those_of_a_plain_convolution_of_the_generated_subgraph():
 
 
 def test_a_mask_of_0_is_the_graph_without_edges():
-    bare = Domain.of(A.with_(edges=A.edges[:, :0]))
+    bare = GraphTensors.of(A.replace(edges=A.edges[:, :0]))
     zeros = torch.zeros(DOMAIN.edges.num_real)
     torch.testing.assert_close(grm().logits(DOMAIN, DOMAIN.edges, zeros), grm().logits(bare, bare.edges))
 
@@ -129,15 +130,15 @@ def test_training_draws_latents_and_prediction_does_not():
 
 @pytest.mark.parametrize("backbone", ["gcn", "gin", "sgc", "mlp"])
 def test_the_risk_falls_and_a_graph_of_another_size_is_read(backbone):
-    method = grm(TINY.with_(backbone=backbone))
+    method = grm(TINY.replace(backbone=backbone))
     with seeded(0, CPU):
         losses = [sum(v for k, v in method.update(SOURCES, e).items() if k.startswith("loss")) for e in range(30)]
     assert losses[-1] < 0.9 * losses[0]
-    larger = Domain.of(demo_family(100)["gamma"])
+    larger = GraphTensors.of(demo_family(100)["gamma"])
     assert method.logits(larger, larger.edges).shape == (100, 5)
 
 
 @pytest.mark.parametrize("name", ["batch_size", "inference_batch"])
 def test_parts_of_graphs_are_refused(name):
     with pytest.raises(ValueError, match=f"{name} must be None"):
-        grm(TINY.with_(**{name: 10}))
+        grm(TINY.replace(**{name: 10}))

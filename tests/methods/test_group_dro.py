@@ -8,26 +8,26 @@ import numpy as np
 import pytest
 import torch
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source
 from edgemask.methods.erm import ERM
 from edgemask.methods.group_dro import GroupDRO
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01)
 A, B, _ = demo_family(80).values()
 # B with a third of its labels drawn at random: a source that stays hard.
-HARD = B.with_(y=np.where(np.arange(80) % 3 == 0, (np.array(B.y) + np.arange(80)) % 5, np.array(B.y)))
+HARD = B.replace(y=np.where(np.arange(80) % 3 == 0, (np.array(B.y) + np.arange(80)) % 5, np.array(B.y)))
 
 
 def sources(*graphs) -> list[Source]:
-    return [Source(Domain.of(g), torch.arange(80), None) for g in graphs]
+    return [Source(GraphTensors.of(g), torch.arange(80), None) for g in graphs]
 
 
 def made(eta=0.1, **changes) -> GroupDRO:
-    return GroupDRO(TINY.with_(hyper=(("eta", eta),), **changes), 64, 5, 0, CPU)
+    return GroupDRO(TINY.replace(hyper=(("eta", eta),), **changes), 64, 5, 0, CPU)
 
 
 def test_the_weights_are_those_of_algorithm_1():
@@ -86,7 +86,7 @@ def test_shards_move_the_weights_to_the_mean_of_where_each_would():
         risks = torch.stack([method.risk(s, s.domain.edges) for s in half]).detach().double()
         moves.append((0.5 * risks).log_softmax(0))
         before = method.log_q.clone()
-        with method.turn(shard, 0, 0):
+        with method.shard_context(shard, 0, 0):
             method.joint_step([(s, s.domain.edges) for s in half])
         assert torch.equal(before, method.log_q) == (shard == 0)
     torch.testing.assert_close(method.log_q, torch.stack(moves).mean(0).log_softmax(0))

@@ -6,18 +6,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source
 from edgemask.methods.erm import ERM
 from edgemask.methods.irm import IRM
 from edgemask.methods.penalties import irm
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01)
 A, B, _ = demo_family(80).values()
-SOURCES = [Source(Domain.of(g), torch.arange(80), None) for g in (A, B)]
+SOURCES = [Source(GraphTensors.of(g), torch.arange(80), None) for g in (A, B)]
 
 
 def environment(counts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,7 +47,7 @@ def test_a_predictor_that_relies_on_what_changes_has_a_penalty():
 
 def test_an_epoch_is_one_step_on_risk_and_penalty():
     hyper = (("anneal", 0), ("weight", 7.0))
-    method, by_hand = (IRM(TINY.with_(hyper=hyper), 64, 5, 0, CPU) for _ in range(2))
+    method, by_hand = (IRM(TINY.replace(hyper=hyper), 64, 5, 0, CPU) for _ in range(2))
     seen = [(by_hand.networks["task"](s.domain.x, s.domain.edges), s.domain.y) for s in SOURCES]
     penalty = sum(irm(*pair) for pair in seen) / 2
     (sum(F.cross_entropy(*pair) for pair in seen) / 2 + 7 * penalty).backward()
@@ -58,7 +58,7 @@ def test_an_epoch_is_one_step_on_risk_and_penalty():
 
 
 def test_training_lowers_the_penalty_below_that_of_risk_minimisation():
-    plain, method = ERM(TINY, 64, 5, 0, CPU), IRM(TINY.with_(hyper=(("anneal", 5), ("weight", 1e3))), 64, 5, 0, CPU)
+    plain, method = ERM(TINY, 64, 5, 0, CPU), IRM(TINY.replace(hyper=(("anneal", 5), ("weight", 1e3))), 64, 5, 0, CPU)
     for epoch in range(60):
         plain.update(SOURCES, epoch)
         method.update(SOURCES, epoch)

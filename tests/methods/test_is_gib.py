@@ -8,22 +8,23 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source, seeded
 from edgemask.methods.erm import ERM
+from edgemask.methods.execution import seeded
 from edgemask.methods.is_gib import ISGIB, cosine, dependence, gaussian, hsic, relation_loss
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", mask=False, k=0, clusters=0, hidden=8, dropout=0.0, lr=0.01)
 OFF = {"individual": 0.0, "structural": 0.0, "relations": 0.0}
 A, B, _ = demo_family(80).values()
-SOURCES = [Source(Domain.of(g), torch.arange(80), None) for g in (A, B)]
+SOURCES = [Source(GraphTensors.of(g), torch.arange(80), None) for g in (A, B)]
 
 
 def is_gib(**hyper: float) -> ISGIB:
-    return ISGIB(TINY.with_(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
+    return ISGIB(TINY.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -121,15 +122,15 @@ def test_the_relation_term_brings_nodes_of_a_class_together():
 
 
 def test_only_training_nodes_take_part():
-    hidden = A.with_(y=(A.y + (torch.arange(80) >= 40).numpy()) % 5)
+    hidden = A.replace(y=(A.y + (torch.arange(80) >= 40).numpy()) % 5)
     one, other = is_gib(), is_gib()
     for method, graph in ((one, A), (other, hidden)):
         with seeded(0, CPU):
-            method.update([Source(Domain.of(graph), torch.arange(40), None)], 0)
+            method.update([Source(GraphTensors.of(graph), torch.arange(40), None)], 0)
     for p, q in zip(one.networks.parameters(), other.networks.parameters(), strict=True):
         assert torch.equal(p, q)
 
 
 def test_a_network_without_a_representation_is_refused():
     with pytest.raises(ValueError, match="layers"):
-        ISGIB(TINY.with_(layers=1), 64, 5, 0, CPU)
+        ISGIB(TINY.replace(layers=1), 64, 5, 0, CPU)

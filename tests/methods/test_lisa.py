@@ -7,11 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch.distributions import Bernoulli, kl_divergence
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source, seeded
+from edgemask.methods.execution import seeded
 from edgemask.methods.lisa import LiSA, divergence, energy_distance, relaxed
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01)
@@ -19,11 +20,11 @@ A, B, _ = demo_family(80).values()
 
 
 def lisa(**hyper) -> LiSA:
-    return LiSA(TINY.with_(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
+    return LiSA(TINY.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
 def pair(graph):
-    domain = Domain.of(graph)
+    domain = GraphTensors.of(graph)
     return Source(domain, torch.arange(80), None), domain.edges
 
 
@@ -121,7 +122,7 @@ def test_the_classifier_learns_on_the_source_and_its_subgraphs():
 
 def test_what_it_cannot_do_is_refused():
     with pytest.raises(ValueError, match="'mlp' ignores"):
-        LiSA(TINY.with_(backbone="mlp"), 64, 5, 0, CPU)
-    two = TINY.with_(batch_size=8, shards=2, hyper=(("subgraph_steps", 2),))
+        LiSA(TINY.replace(backbone="mlp"), 64, 5, 0, CPU)
+    two = TINY.replace(batch_size=8, shards=2, hyper=(("subgraph_steps", 2),))
     with pytest.raises(ValueError, match="subgraph_steps must be 1 with shards, got 2"):
         LiSA(two, 64, 5, 0, CPU)

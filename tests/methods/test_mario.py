@@ -7,12 +7,13 @@ import math
 import pytest
 import torch
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source, seeded
 from edgemask.methods.erm import ERM
+from edgemask.methods.execution import seeded
 from edgemask.methods.mario import MARIO, Scene, balanced, clustering, conditional, info_nce
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01)
@@ -20,11 +21,11 @@ A, B, _ = demo_family(80).values()
 
 
 def mario(**hyper) -> MARIO:
-    return MARIO(TINY.with_(hyper=tuple(sorted({"prototypes": 10, **hyper}.items()))), 64, 5, 0, CPU)
+    return MARIO(TINY.replace(hyper=tuple(sorted({"prototypes": 10, **hyper}.items()))), 64, 5, 0, CPU)
 
 
 def source(graph) -> Source:
-    return Source(Domain.of(graph), torch.arange(80), None)
+    return Source(GraphTensors.of(graph), torch.arange(80), None)
 
 
 def weights(network):
@@ -155,7 +156,7 @@ def test_prototypes_learn_to_cluster_and_the_encoders_step_leaves_them():
 
 def test_the_contrast_is_over_a_sample_of_the_training_nodes():
     method = mario(sample=12)
-    one = Source(Domain.of(A), torch.arange(20, 60), None)
+    one = Source(GraphTensors.of(A), torch.arange(20, 60), None)
     with seeded(0, CPU):
         first, second = method.nodes(one), method.nodes(one)
     assert len(set(first.tolist())) == 12

@@ -10,12 +10,13 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source, seeded
+from edgemask.methods.execution import seeded
 from edgemask.methods.mat import MAT, project
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
-from edgemask.training import Fit
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
+from edgemask.training.fit import Fit
 
 CPU = torch.device("cpu")
 TINY = Recipe(mask=False, backbone="gcn", hidden=8, dropout=0.0, k=0, clusters=0, lr=0.01, epochs=20)
@@ -29,11 +30,11 @@ def fixed_seed():
 
 
 def mat(recipe: Recipe = TINY, **hyper: float) -> MAT:
-    return MAT(recipe.with_(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
+    return MAT(recipe.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
 def source(graph, nodes=80) -> Source:
-    return Source(Domain.of(graph), torch.arange(nodes), None)
+    return Source(GraphTensors.of(graph), torch.arange(nodes), None)
 
 
 def loss(method: MAT, s: Source) -> float:
@@ -43,7 +44,7 @@ def loss(method: MAT, s: Source) -> float:
 
 @pytest.mark.parametrize("backbone", ["gcn", "gin", "sgc", "egc", "mlp"])
 def test_attacks_raise_the_loss_more_than_what_they_start_from(backbone):
-    method, s = mat(TINY.with_(backbone=backbone), radius=2.0, ascent_step=1.0), source(A)
+    method, s = mat(TINY.replace(backbone=backbone), radius=2.0, ascent_step=1.0), source(A)
     for epoch in range(10):
         method.update([s], epoch)
     method.deltas["alpha"].copy_(method.start("alpha"))
@@ -91,7 +92,7 @@ def test_projection_shortens_long_rows_alone():
 
 
 def test_sparse_features_are_perturbed_as_dense_ones():
-    dense, sparse = source(A), source(A.with_(x=sp.csr_array(A.x)))
+    dense, sparse = source(A), source(A.replace(x=sp.csr_array(A.x)))
     one, other = mat(), mat()
     for epoch in range(3):
         with seeded(epoch, CPU):
@@ -109,7 +110,7 @@ def test_a_stopped_run_takes_its_perturbations_along(tmp_path: Path):
         if trainer.epoch == 5:
             raise Stopped
 
-    recipe = TINY.with_(epochs=8)
+    recipe = TINY.replace(epochs=8)
     whole, _ = Fit(MAT, recipe, [A, B]).run()
     again, _ = Fit(MAT, recipe, [A, B]).run()
     with pytest.raises(Stopped):
@@ -121,7 +122,7 @@ def test_a_stopped_run_takes_its_perturbations_along(tmp_path: Path):
 
 
 def test_batches_are_attacked_and_shards_refused():
-    trainer, _ = Fit(MAT, TINY.with_(epochs=3, batch_size=20), [A, B]).run()
+    trainer, _ = Fit(MAT, TINY.replace(epochs=3, batch_size=20), [A, B]).run()
     assert np.isfinite([v for r in trainer.history for v in r.values()]).all()
     with pytest.raises(ValueError, match="shards must be 1, got 2"):
-        mat(TINY.with_(batch_size=20, shards=2))
+        mat(TINY.replace(batch_size=20, shards=2))

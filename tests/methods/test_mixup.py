@@ -6,21 +6,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source
 from edgemask.methods.mixup import Mixup, loop_weights, partners, pooled
+from edgemask.methods.sources import Source
 from edgemask.nn.aggregate import gcn_weights
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01)
 A, B, C = demo_family(80).values()
-PAIR = [Source(Domain.of(g), nodes, None) for g, nodes in ((A, torch.arange(80)), (B, torch.arange(10, 70)))]
+PAIR = [Source(GraphTensors.of(g), nodes, None) for g, nodes in ((A, torch.arange(80)), (B, torch.arange(10, 70)))]
 
 
 def made(**changes) -> Mixup:
-    return Mixup(TINY.with_(**changes), 64, 5, 0, CPU)
+    return Mixup(TINY.replace(**changes), 64, 5, 0, CPU)
 
 
 def traced(method) -> tuple:

@@ -6,26 +6,26 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source
 from edgemask.methods.erm import ERM
 from edgemask.methods.mmd import MMD
 from edgemask.methods.penalties import mmd
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.methods.sources import Source
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01)
 A, B, _ = demo_family(80).values()
-SHIFTED = B.with_(x=B.x + 1)
+SHIFTED = B.replace(x=B.x + 1)
 
 
 def sources(*graphs) -> list[Source]:
-    return [Source(Domain.of(g), torch.arange(80), None) for g in graphs]
+    return [Source(GraphTensors.of(g), torch.arange(80), None) for g in graphs]
 
 
 def made(**hyper) -> MMD:
-    return MMD(TINY.with_(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
+    return MMD(TINY.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
 def test_an_epoch_is_one_step_on_risk_and_discrepancy():
@@ -41,7 +41,7 @@ def test_an_epoch_is_one_step_on_risk_and_discrepancy():
 
 
 def test_identical_sources_have_no_discrepancy_and_shifted_ones_have():
-    assert made().update(sources(A, A.with_(name="twin")), 0)["penalty"] == pytest.approx(0, abs=1e-6)
+    assert made().update(sources(A, A.replace(name="twin")), 0)["penalty"] == pytest.approx(0, abs=1e-6)
     assert made().update(sources(A, SHIFTED), 0)["penalty"] > 0.01
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import Family, Wiring, demo_family, make
-from edgemask.methods.base import Source, make_sampler, seeded
 from edgemask.methods.coral import CORAL
 from edgemask.methods.dann import DANN
 from edgemask.methods.erm import ERM
+from edgemask.methods.execution import seeded
 from edgemask.methods.group_dro import GroupDRO
 from edgemask.methods.irm import IRM
 from edgemask.methods.mixup import Mixup
 from edgemask.methods.mmd import MMD
+from edgemask.methods.sources import Source, make_sampler
 from edgemask.methods.vrex import VREx
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
-from edgemask.training import Fit
+from edgemask.nn.tensors import GraphTensors
+from edgemask.training.fit import Fit
 
 CPU = torch.device("cpu")
 ALL = [GroupDRO, MMD, CORAL, IRM, VREx, DANN, Mixup]
@@ -27,7 +28,7 @@ WORDS = make(Family(nodes=60, kind="words", features=64), {"x": Wiring(), "y": W
 
 
 def source(graph, nodes=80) -> Source:
-    return Source(Domain.of(graph), torch.arange(nodes), None)
+    return Source(GraphTensors.of(graph), torch.arange(nodes), None)
 
 
 def weights(trainer) -> list[torch.Tensor]:
@@ -39,12 +40,12 @@ def same(one, other) -> bool:
 
 
 def short(method) -> dict[str, int]:
-    """Hyper-parameters by which something happens within a few epochs."""
+    """HyperParameter-parameters by which something happens within a few epochs."""
     return {"anneal": 2} if "anneal" in method.hyper else {"nodes": 40} if "nodes" in method.hyper else {}
 
 
 def tiny(method, **changes) -> Recipe:
-    return TINY.with_(hyper=tuple(sorted(short(method).items())), **changes)
+    return TINY.replace(hyper=tuple(sorted(short(method).items())), **changes)
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -72,7 +73,7 @@ def test_a_run_that_was_stopped_where_the_weight_jumps_continues_to_the_same_end
 
 @pytest.mark.parametrize("method", [GroupDRO, MMD, CORAL, VREx])
 def test_with_one_source_there_is_nothing_but_its_risk(method):
-    recipe = TINY.with_(hyper=(("anneal", 0),) if method is VREx else ())  # a jump of the weight starts Adam anew
+    recipe = TINY.replace(hyper=(("anneal", 0),) if method is VREx else ())  # a jump of the weight starts Adam anew
     trainer, plain = Fit(method, recipe, [A]).run()[0], Fit(ERM, TINY, [A]).run()[0]
     for mine, theirs in zip(weights(trainer), weights(plain), strict=True):
         torch.testing.assert_close(mine, theirs)
@@ -80,7 +81,7 @@ def test_with_one_source_there_is_nothing_but_its_risk(method):
 
 @pytest.mark.parametrize("method", [MMD, CORAL, IRM, VREx, DANN])
 def test_a_weight_of_0_is_risk_minimisation(method):
-    recipe = TINY.with_(hyper=(("weight", 0.0),))
+    recipe = TINY.replace(hyper=(("weight", 0.0),))
     trainer, plain = Fit(method, recipe, [A, B]).run()[0], Fit(ERM, TINY, [A, B]).run()[0]
     theirs = plain.method.networks.state_dict()
     for name, value in trainer.method.networks.state_dict().items():
@@ -105,7 +106,7 @@ def test_one_source_is_enough(method):
 @pytest.mark.parametrize("method", [MMD, CORAL, DANN])
 def test_without_a_hidden_layer_there_is_nothing_to_align(method):
     with pytest.raises(ValueError, match="layers = 1 leaves no representation"):
-        method(TINY.with_(layers=1), 64, 5, 0, CPU)
+        method(TINY.replace(layers=1), 64, 5, 0, CPU)
 
 
 @pytest.mark.parametrize("backbone", ["gat", "gcn", "gin", "sgc", "mlp"])
@@ -118,7 +119,7 @@ def test_the_representation_of_every_backbone(method, backbone):
 @pytest.mark.parametrize("method", [IRM, VREx])
 def test_the_weight_is_at_most_1_until_the_annealing_ends(method):
     def course(**hyper):
-        made = method(TINY.with_(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
+        made = method(TINY.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
         return [made.strength(epoch) for epoch in range(5)]
 
     assert course(weight=50.0, anneal=3) == [1, 1, 1, 50, 50]
@@ -127,7 +128,7 @@ def test_the_weight_is_at_most_1_until_the_annealing_ends(method):
 
 
 def test_where_the_weight_jumps_adam_starts_anew_in_place():
-    method, sources = VREx(TINY.with_(hyper=(("anneal", 2),)), 64, 5, 0, CPU), [source(A), source(B)]
+    method, sources = VREx(TINY.replace(hyper=(("anneal", 2),)), 64, 5, 0, CPU), [source(A), source(B)]
     steps, held = [], None
     for epoch in range(4):
         method.update(sources, epoch)
@@ -144,7 +145,7 @@ def on_a_gpu(method, recipe, *, replay) -> tuple[list[dict[str, float]], dict[st
     if not replay:
         trained.replays_on = lambda pairs: False
     for graph in (A, B):
-        domain = Domain.of(graph, device)
+        domain = GraphTensors.of(graph, device)
         sources.append(Source(domain, domain.labelled, make_sampler(recipe, graph, device, None)))
     for epoch in range(9):
         with seeded(epoch, device):
@@ -159,7 +160,7 @@ def on_a_gpu(method, recipe, *, replay) -> tuple[list[dict[str, float]], dict[st
 def test_replayed_steps_learn_what_plain_steps_learn(method, backbone):
     """The weight jumps after the capture, and all that is drawn comes from the same generator."""
     hyper = short(method) | ({"anneal": 5} if "anneal" in method.hyper else {})
-    recipe = TINY.with_(backbone=backbone, k=3, knn_ratio=0.5, epochs=9, hyper=tuple(sorted(hyper.items())))
+    recipe = TINY.replace(backbone=backbone, k=3, knn_ratio=0.5, epochs=9, hyper=tuple(sorted(hyper.items())))
     (curve, weights), (plain, expected) = (on_a_gpu(method, recipe, replay=r) for r in (True, False))
     for ours, theirs in zip(curve, plain, strict=True):
         assert ours == pytest.approx(theirs, rel=2e-3, abs=2e-4)

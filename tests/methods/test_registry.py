@@ -6,25 +6,25 @@ import numpy as np
 import pytest
 
 from edgemask import inference
+from edgemask.config import RECIPES
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.registry import METHODS, entry
-from edgemask.recipe import RECIPES
-from edgemask.training import Fit
+from edgemask.methods.registry import METHODS, method_spec
+from edgemask.training.fit import Fit
 
 A, B, C = demo_family(80).values()
 
 
 def tiny(name: str):
     """A method's own recipe, small: what it leaves out (k = 0, clusters = 0) stays out."""
-    r = entry(name).recipe
-    return r.with_(
+    r = method_spec(name).recipe
+    return r.replace(
         epochs=2, hidden=4, heads=2, mask_projection=4, mask_hidden=4, k=min(r.k, 3), clusters=min(r.clusters, 5)
     )
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_trains_and_predicts_an_unseen_graph(name):
-    trainer, choice = Fit(entry(name).make, tiny(name), [A, B]).run()
+    trainer, choice = Fit(method_spec(name).make, tiny(name), [A, B]).run()
     p = inference.probabilities(trainer.method, C.without_labels(), choice.alpha)
     assert trainer.epoch == 2
     assert {"loss alpha", "loss beta"} <= trainer.history[-1].keys()
@@ -34,25 +34,25 @@ def test_a_method_trains_and_predicts_an_unseen_graph(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_says_what_it_is(name):
-    assert entry(name).summary
-    assert entry(name).citation
+    assert method_spec(name).summary
+    assert method_spec(name).citation
 
 
 def test_a_name_says_which_edges_are_trained_on():
     for name in METHODS:
-        recipe = entry(name).recipe
+        recipe = method_spec(name).recipe
         assert recipe.enriched == (name.endswith("-enriched") or "star" in name), name
-    assert entry("edgemask-dg-star-knn").recipe.clusters == 0
+    assert method_spec("edgemask-dg-star-knn").recipe.clusters == 0
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match=r"no method 'erm' \(methods: erm-mlp, .*edgemask-dg-star\)"):
-        entry("erm")
+        method_spec("erm")
 
 
 def test_a_stock_recipe_does_not_change_what_a_method_is():
-    assert not entry("edgemask-dg").under("paper").enriched
-    assert entry("edgemask-dg-star-knn").under("paper").clusters == 0
-    plain = entry("erm-mlp").under("robust", epochs=3)
+    assert not method_spec("edgemask-dg").under("paper").enriched
+    assert method_spec("edgemask-dg-star-knn").under("paper").clusters == 0
+    plain = method_spec("erm-mlp").under("robust", epochs=3)
     assert (plain.backbone, plain.mask, plain.enriched, plain.epochs) == ("mlp", False, False, 3)
-    assert entry("edgemask-dg-star").under("paper") == RECIPES["paper"]
+    assert method_spec("edgemask-dg-star").under("paper") == RECIPES["paper"]

@@ -7,21 +7,22 @@ import math
 import pytest
 import torch
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source, seeded
+from edgemask.methods.execution import seeded
+from edgemask.methods.sources import Source
 from edgemask.methods.traci import TRACI, contrast, dropped, entropy, gaussians, roughness
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", mask=False, k=0, clusters=0, hidden=8, dropout=0.0, lr=0.01, epochs=20)
 A, B, _ = demo_family(80).values()
-SOURCES = [Source(Domain.of(g), torch.arange(60), None) for g in (A, B)]
+SOURCES = [Source(GraphTensors.of(g), torch.arange(60), None) for g in (A, B)]
 EDGES = SOURCES[0].domain.edges
 
 
 def traci(recipe: Recipe = TINY, **hyper: float) -> TRACI:
-    return TRACI(recipe.with_(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
+    return TRACI(recipe.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
 def found(method: TRACI, ascents: int) -> tuple[float, float, list[float]]:
@@ -139,17 +140,17 @@ def test_ascent_and_mixup_begin_after_the_warm_up_and_the_ascent_grows_to_its_fu
 
 @pytest.mark.parametrize("backbone", ["gcn", "gin", "sgc"])
 def test_the_risk_falls(backbone):
-    method = traci(TINY.with_(backbone=backbone, epochs=30))
+    method = traci(TINY.replace(backbone=backbone, epochs=30))
     with seeded(0, CPU):
         losses = [sum(v for k, v in method.update(SOURCES, e).items() if k.startswith("loss")) for e in range(30)]
     assert losses[-1] < 0.9 * losses[0]
 
 
 def test_a_network_of_several_heads_is_perturbed_too():
-    record = traci(TINY.with_(backbone="gat", heads=2)).update(SOURCES, 15)
+    record = traci(TINY.replace(backbone="gat", heads=2)).update(SOURCES, 15)
     assert all(math.isfinite(v) for v in record.values())
 
 
 def test_a_network_without_message_passing_is_refused():
     with pytest.raises(ValueError, match="backbone = 'mlp'"):
-        traci(TINY.with_(backbone="mlp"))
+        traci(TINY.replace(backbone="mlp"))

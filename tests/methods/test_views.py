@@ -8,11 +8,14 @@ import torch
 
 from edgemask.data.synthetic import demo_family
 from edgemask.methods.views import Masked, Perturbed, drop_edges, mask_columns, representation_width
-from edgemask.nn.backbones import GCN, GIN, MLP, SGC
-from edgemask.nn.tensors import Domain, SparseMatrix
+from edgemask.nn.gcn import GCN
+from edgemask.nn.gin import GIN
+from edgemask.nn.mlp import MLP
+from edgemask.nn.sgc import SGC
+from edgemask.nn.tensors import GraphTensors, SparseMatrix
 
 CPU = torch.device("cpu")
-DOMAIN = Domain.of(demo_family(80)["alpha"])
+DOMAIN = GraphTensors.of(demo_family(80)["alpha"])
 
 
 def sparse(rows=7, columns=5):

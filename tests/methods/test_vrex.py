@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.methods.base import Source
 from edgemask.methods.erm import ERM
+from edgemask.methods.sources import Source
 from edgemask.methods.vrex import VREx
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Recipe
+from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01)
@@ -19,11 +19,11 @@ A, B, C = demo_family(80).values()
 
 
 def sources(*graphs) -> list[Source]:
-    return [Source(Domain.of(g), torch.arange(80), None) for g in graphs]
+    return [Source(GraphTensors.of(g), torch.arange(80), None) for g in graphs]
 
 
 def test_an_epoch_is_one_step_on_the_mean_and_the_variance_of_the_risks():
-    method, by_hand = (VREx(TINY.with_(hyper=(("anneal", 0), ("weight", 3.0))), 64, 5, 0, CPU) for _ in range(2))
+    method, by_hand = (VREx(TINY.replace(hyper=(("anneal", 0), ("weight", 3.0))), 64, 5, 0, CPU) for _ in range(2))
     risks = [by_hand.risk(s, s.domain.edges) for s in sources(A, B, C)]
     mean = sum(risks) / 3
     variance = sum((r - mean) ** 2 for r in risks) / 3
@@ -37,14 +37,14 @@ def test_an_epoch_is_one_step_on_the_mean_and_the_variance_of_the_risks():
 
 
 def test_equal_sources_have_no_penalty():
-    twin = A.with_(name="twin")
+    twin = A.replace(name="twin")
     assert VREx(TINY, 64, 5, 0, CPU).update(sources(A, twin), 0)["penalty"] == 0
 
 
 def test_training_brings_the_risks_together():
-    hard = B.with_(y=np.where(np.arange(80) % 3 == 0, (np.array(B.y) + np.arange(80)) % 5, np.array(B.y)))
+    hard = B.replace(y=np.where(np.arange(80) % 3 == 0, (np.array(B.y) + np.arange(80)) % 5, np.array(B.y)))
     pair, hyper = sources(A, hard), (("anneal", 5), ("weight", 100.0))
-    method, plain = VREx(TINY.with_(hyper=hyper), 64, 5, 0, CPU), ERM(TINY, 64, 5, 0, CPU)
+    method, plain = VREx(TINY.replace(hyper=hyper), 64, 5, 0, CPU), ERM(TINY, 64, 5, 0, CPU)
     for epoch in range(60):
         ends = [m.update(pair, epoch) for m in (method, plain)]
     gaps = [abs(end["loss alpha"] - end["loss beta"]) for end in ends]

@@ -60,9 +60,9 @@ def test_hooks_are_called_and_closures_evaluated_with_gradients():
 FIT = """
 import sys
 from edgemask.data.synthetic import demo_family
-from edgemask.game import Game
-from edgemask.recipe import recipe
-from edgemask.training import Fit
+from edgemask.methods.edgemask import Game
+from edgemask.config import recipe
+from edgemask.training.fit import Fit
 Fit(Game, recipe("robust", epochs=1, k=3, clusters=3), [demo_family(100)["alpha"]]).run()
 sys.exit(any(name in sys.modules for name in ("torch._dynamo", "triton")))
 """

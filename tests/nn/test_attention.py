@@ -15,9 +15,10 @@ import pytest
 import torch
 from torch_geometric.nn import GATConv
 
-from edgemask.nn.attention import GATES, attend
+from edgemask.config import GATES
+from edgemask.nn.attention import attend
+from edgemask.nn.gat import MaskedGATLayer
 from edgemask.nn.kernels.reference import edge_softmax
-from edgemask.nn.masked_gat import MaskedGATLayer
 from edgemask.nn.tensors import Edges
 
 N, HEADS, WIDTH, INPUTS = 10, 3, 4, 5

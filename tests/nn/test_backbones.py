@@ -9,11 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch_geometric.nn import GCNConv, SGConv, SimpleConv
 
-from edgemask.nn.backbones import GCN, GIN, MLP, SGC
-from edgemask.nn.masked_gat import MaskedGAT
+from edgemask.config import Recipe
+from edgemask.nn.gat import MaskedGAT
+from edgemask.nn.gcn import GCN
+from edgemask.nn.gin import GIN
+from edgemask.nn.mlp import MLP
+from edgemask.nn.sgc import SGC
 from edgemask.nn.tasknet import tasknet
 from edgemask.nn.tensors import Edges, SparseMatrix
-from edgemask.recipe import Recipe
 
 N, INPUTS, HIDDEN, CLASSES = 10, 6, 5, 3
 
@@ -123,10 +126,9 @@ def test_a_recipe_names_its_backbone(edges, backbone, kind):
 
 def test_a_recipe_shapes_the_gat():
     net = tasknet(
-        Recipe(gate="softmax", activation="relu", heads=2, hidden=4, layers=3, dropout=0.1, attention_dropout=0.2),
+        Recipe(gate="softmax", heads=2, hidden=4, layers=3, dropout=0.1, attention_dropout=0.2),
         INPUTS,
         CLASSES,
     )
     assert [(x.gate, x.heads, x.width, x.attention_dropout) for x in net.layers] == [("softmax", 2, 4, 0.2)] * 3
     assert net.dropout == 0.1
-    assert net.activation == "relu"

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
+from edgemask.config import BACKBONES, EDGE_INPUTS, Recipe
 from edgemask.graph import Graph
-from edgemask.nn.backbones import GCN
 from edgemask.nn.blocks import blocks, logits_in_blocks, mask_logits_in_blocks
-from edgemask.nn.masknet import EDGE_INPUTS, EdgeFacts, MaskNet
+from edgemask.nn.gcn import GCN
+from edgemask.nn.masknet import EdgeFacts, MaskNet
 from edgemask.nn.tasknet import tasknet
-from edgemask.nn.tensors import Domain
-from edgemask.recipe import Backbone, Recipe
+from edgemask.nn.tensors import GraphTensors
 
 N, INPUTS, CLASSES = 60, 5, 3
 CPU = torch.device("cpu")
@@ -40,7 +38,7 @@ def network(backbone="gcn", layers=2, **settings):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_blocks_hold_every_node_and_edge_once(size):
-    edges = Domain.of(graph()).edges
+    edges = GraphTensors.of(graph()).edges
     rows, pairs = [], []
     for block in blocks(edges, size, CPU):
         assert torch.equal(block.ends[block.own], torch.arange(N)[block.rows])
@@ -57,10 +55,10 @@ def test_blocks_hold_every_node_and_edge_once(size):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("mask", ["none", "zeros", "random"])
-@pytest.mark.parametrize("backbone", get_args(Backbone))
+@pytest.mark.parametrize("backbone", BACKBONES)
 def test_logits_are_those_of_the_whole_graph(backbone, mask, size):
     g, net = graph(), network(backbone)
-    domain = Domain.of(g)
+    domain = GraphTensors.of(g)
     s = {"none": None, "zeros": torch.zeros(domain.edges.num_real), "random": torch.rand(domain.edges.num_real)}[mask]
     with torch.no_grad():
         expected = net(domain.x.double(), domain.edges, s)
@@ -72,16 +70,16 @@ def test_logits_are_those_of_the_whole_graph(backbone, mask, size):
 @pytest.mark.parametrize("layers", [1, 3])
 def test_every_gate_and_depth(gate, layers):
     g, net = graph(), network("gat", layers, gate=gate)
-    domain, s = Domain.of(g), torch.rand(Domain.of(g).edges.num_real)
+    domain, s = GraphTensors.of(g), torch.rand(GraphTensors.of(g).edges.num_real)
     with torch.no_grad():
         expected = net(domain.x.double(), domain.edges, s)
         torch.testing.assert_close(logits_in_blocks(net, g, domain.edges, s, 9), expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("backbone", get_args(Backbone))
+@pytest.mark.parametrize("backbone", BACKBONES)
 def test_sparse_features_stay_sparse(backbone):
     g, net = graph(sparse=True), network(backbone).float()
-    domain = Domain.of(g)
+    domain = GraphTensors.of(g)
     s = torch.rand(domain.edges.num_real, dtype=torch.float32)
     with torch.no_grad():
         expected = net(domain.x, domain.edges, s)
@@ -92,20 +90,20 @@ def test_sparse_features_stay_sparse(backbone):
 @pytest.mark.parametrize("size", SIZES)
 def test_mask_logits_are_those_of_the_whole_graph(inputs, size):
     g, net = graph(), MaskNet(INPUTS, 6, 4, inputs)
-    domain = Domain.of(g)
+    domain = GraphTensors.of(g)
     facts = EdgeFacts.of(domain.edges, inputs, torch.rand(N, CLASSES).softmax(1)) if inputs else None
     facts = EdgeFacts({name: t.double() for name, t in facts.blocks.items()}) if facts else None
     with torch.no_grad():
-        whole = Domain(g.name, domain.x.double(), domain.edges, None, domain.labelled, g)
+        whole = GraphTensors(g.name, domain.x.double(), domain.edges, None, domain.labelled, g)
         out = mask_logits_in_blocks(net, g, domain.edges, facts, size)
         torch.testing.assert_close(out, net(whole, domain.edges, facts), rtol=0, atol=1e-10)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("backbone", get_args(Backbone))
+@pytest.mark.parametrize("backbone", BACKBONES)
 def test_blocks_go_through_the_gpu_and_come_back(backbone):
     g, net = graph(), network(backbone)
-    domain, s = Domain.of(g), torch.rand(Domain.of(g).edges.num_real)
+    domain, s = GraphTensors.of(g), torch.rand(GraphTensors.of(g).edges.num_real)
     with torch.no_grad():
         expected = net(domain.x.double(), domain.edges, s)
         out = logits_in_blocks(net.cuda(), g, domain.edges, s, 9)
@@ -114,8 +112,8 @@ def test_blocks_go_through_the_gpu_and_come_back(backbone):
 
 
 def test_a_graph_without_edges():
-    bare, net = graph().with_(edges=np.empty((2, 0), dtype=int)), network()
-    domain = Domain.of(bare)
+    bare, net = graph().replace(edges=np.empty((2, 0), dtype=int)), network()
+    domain = GraphTensors.of(bare)
     with torch.no_grad():
         expected = net(domain.x.double(), domain.edges)
         torch.testing.assert_close(logits_in_blocks(net, bare, domain.edges, None, 9), expected)
@@ -125,7 +123,7 @@ def test_a_graph_without_edges():
 def test_no_more_than_a_block_and_what_it_hears_of_is_at_hand(monkeypatch):
     """Whatever the depth: a block's nodes and the nodes with an edge into it."""
     g, net, seen = graph(), network("gcn", layers=4), []
-    edges = Domain.of(g).edges
+    edges = GraphTensors.of(g).edges
     collect = GCN.collect
 
     def watch(self, i, edges, weight, z):

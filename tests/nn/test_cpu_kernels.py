@@ -11,12 +11,12 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from edgemask.nn import kernels
+from edgemask.nn import backend
 from edgemask.nn.aggregate import aggregate, gcn_weights
+from edgemask.nn.compiled import exp
 from edgemask.nn.edge_mlp import edge_mlp
 from edgemask.nn.kernels import cpu, reference
-from edgemask.nn.kernels.cpu.common import exp
-from edgemask.nn.kernels.cpu.order import Turn
+from edgemask.nn.order import SourceOrder
 from edgemask.nn.tensors import Edges
 from edgemask.seeds import torch_stream
 
@@ -215,7 +215,7 @@ def test_a_sparse_product_is_the_dense_one(shape, width, index, dtype):
 @pytest.mark.parametrize("entries", [0, 1, 500, 20_000])
 def test_a_turn_is_a_stable_sort(count, entries):
     keys = torch.randint(count, (entries,), generator=torch_stream(count, "keys"))
-    turn = Turn.of(keys, count)
+    turn = SourceOrder.of(keys, count)
     order = torch.sort(keys, stable=True).indices
     assert torch.equal(turn.order, order)
     assert torch.equal(turn.starts.diff(), torch.bincount(keys, minlength=count))
@@ -276,7 +276,7 @@ def test_processor_tensors_take_the_loops():
     assert gcn_weights(edges, mask(edges)).grad_fn.name() == "_GCNWeightsBackward"
     a, b, w = arguments("edge_mlp", edges)
     assert edge_mlp(edges, a, b, None, w).grad_fn.name() == "_EdgeMLPBackward"
-    assert kernels.backend(a) is cpu
+    assert backend.backend(a) is cpu
 
 
 def on(device, dtype=torch.float32):
@@ -286,23 +286,23 @@ def on(device, dtype=torch.float32):
 
 @pytest.fixture
 def _forgotten():
-    kernels._has_triton.cache_clear()
+    backend._has_triton.cache_clear()
     yield
-    kernels._has_triton.cache_clear()
+    backend._has_triton.cache_clear()
 
 
 @pytest.mark.usefixtures("_forgotten")
 def test_a_gpu_takes_triton_unless_in_double_precision(monkeypatch):
-    monkeypatch.setattr(kernels, "import_module", lambda name: name)
-    assert kernels.backend(on("cuda")).endswith(".gpu")
-    assert kernels.backend(on("cuda", torch.float64)).endswith(".reference")
-    assert kernels.backend(on("mps")).endswith(".reference")
+    monkeypatch.setattr(backend, "import_module", lambda name: name)
+    assert backend.backend(on("cuda")).endswith(".gpu")
+    assert backend.backend(on("cuda", torch.float64)).endswith(".reference")
+    assert backend.backend(on("mps")).endswith(".reference")
 
 
 @pytest.mark.usefixtures("_forgotten")
 def test_without_triton_a_gpu_takes_plain_torch_and_says_so_once(monkeypatch, recwarn):
     monkeypatch.setitem(sys.modules, "triton", None)  # importing it fails
-    assert [kernels.backend(on("cuda")) for _ in range(3)] == [reference] * 3
+    assert [backend.backend(on("cuda")) for _ in range(3)] == [reference] * 3
     (warning,) = recwarn.list
     assert warning.category is RuntimeWarning
     assert "Triton cannot be imported" in str(warning.message)

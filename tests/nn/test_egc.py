@@ -12,7 +12,7 @@ from torch_geometric.nn import EGConv
 from edgemask.graph import Graph
 from edgemask.nn.blocks import logits_in_blocks
 from edgemask.nn.egc import EGC
-from edgemask.nn.tensors import Domain, Edges, SparseMatrix
+from edgemask.nn.tensors import Edges, GraphTensors, SparseMatrix
 
 N, INPUTS, HIDDEN, CLASSES = 12, 6, 8, 3
 
@@ -113,7 +113,7 @@ def test_sparse_and_dense_features_give_the_same_logits():
 def test_blocks_of_nodes_give_the_logits_of_the_whole_graph():
     pairs = np.random.default_rng(1).integers(0, 30, (2, 90))
     graph = Graph("g", np.random.default_rng(2).normal(size=(30, INPUTS)), pairs, duplicates="merge", self_loops="drop")
-    net, domain = make(), Domain.of(graph)
+    net, domain = make(), GraphTensors.of(graph)
     with torch.no_grad():
         torch.testing.assert_close(
             logits_in_blocks(net, graph, domain.edges, None, 7), net(domain.x.double(), domain.edges)

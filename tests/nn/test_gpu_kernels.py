@@ -11,7 +11,8 @@ pytest.importorskip("triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("Triton's interpreter is off, and there is no GPU", allow_module_level=True)
 
-from edgemask.nn.kernels import ACTIVATIONS, GATES, gpu, reference
+from edgemask.config import GATES
+from edgemask.nn.kernels import ACTIVATIONS, gpu, reference
 from edgemask.nn.tensors import Edges
 from edgemask.seeds import torch_stream
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from edgemask.nn.backbones import InputLinear
+from edgemask.nn.backbone import InputLinear
 from edgemask.nn.inputs import Appended, Shifted
 from edgemask.nn.tensors import SparseMatrix
 

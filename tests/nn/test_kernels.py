@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from edgemask.nn.attention import GATES, attend
+from edgemask.config import GATES
+from edgemask.nn.attention import attend
 from edgemask.nn.kernels import cpu, reference
 from edgemask.nn.tensors import Edges
 

@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from edgemask.config import EDGE_INPUTS
 from edgemask.graph import Graph
 from edgemask.nn import masknet
-from edgemask.nn.masknet import EDGE_INPUTS, MASK_KINDS, EdgeFacts, MaskNet, common_neighbours, mask_values
-from edgemask.nn.tensors import Domain, Edges
+from edgemask.nn.masknet import EdgeFacts, MaskNet, common_neighbours
+from edgemask.nn.tensors import Edges, GraphTensors
 
 N, INPUTS = 9, 5
 
@@ -33,7 +34,7 @@ def random_pairs(n, count, seed, undirected=False):
 @pytest.fixture
 def domain():
     x = np.random.default_rng(0).random((N, INPUTS))
-    return Domain.of(Graph("g", x, random_pairs(N, 30, seed=0)))
+    return GraphTensors.of(Graph("g", x, random_pairs(N, 30, seed=0)))
 
 
 def concatenated(net, x, src, dst, facts=None):
@@ -79,7 +80,7 @@ def test_the_two_directions_of_an_edge_are_told_apart(domain):
 
 def test_sparse_features_give_the_same_logits(domain):
     net = MaskNet(INPUTS, 6, 4)
-    sparse = Domain.of(domain.graph.with_(x=sp.csr_array(domain.graph.x)))
+    sparse = GraphTensors.of(domain.graph.replace(x=sp.csr_array(domain.graph.x)))
     torch.testing.assert_close(net(sparse, sparse.edges), net(domain, domain.edges))
 
 
@@ -97,7 +98,7 @@ class Largest(TorchDispatchMode):
 
 def test_nothing_of_size_edges_by_hidden_is_formed():
     n, hidden = 100, 64
-    dense = Domain.of(Graph("g", np.random.default_rng(0).random((n, INPUTS)), random_pairs(n, 5000, seed=0)))
+    dense = GraphTensors.of(Graph("g", np.random.default_rng(0).random((n, INPUTS)), random_pairs(n, 5000, seed=0)))
     net = MaskNet(INPUTS, 6, hidden)
     with Largest() as largest:
         net(dense, dense.edges).sum().backward()
@@ -105,7 +106,7 @@ def test_nothing_of_size_edges_by_hidden_is_formed():
 
 
 def test_a_graph_without_edges_has_no_logits():
-    domain = Domain.of(Graph("g", np.ones((3, INPUTS)), np.empty((2, 0), dtype=int)))
+    domain = GraphTensors.of(Graph("g", np.ones((3, INPUTS)), np.empty((2, 0), dtype=int)))
     facts = EdgeFacts.of(domain.edges, EDGE_INPUTS, torch.ones(3, 2) / 2)
     assert MaskNet(INPUTS, 6, 4, EDGE_INPUTS)(domain, domain.edges, facts).shape == (0,)
 
@@ -152,64 +153,3 @@ def test_common_neighbours_against_the_dense_adjacency(monkeypatch, undirected, 
     into[dst, src] = 1
     expected = (into[src] * into[dst]).sum(1)
     assert torch.equal(common_neighbours(Edges.build(src, dst, n)), expected)
-
-
-LOGITS = torch.linspace(-12, 12, 401)
-
-
-@pytest.mark.parametrize("sample", [True, False])
-@pytest.mark.parametrize("kind", MASK_KINDS)
-def test_masks_lie_in_the_unit_interval(kind, sample):
-    s = mask_values(LOGITS, kind, sample=sample)
-    assert s.shape == LOGITS.shape
-    assert ((s >= 0) & (s <= 1)).all()
-
-
-@pytest.mark.parametrize("kind", MASK_KINDS)
-def test_masks_are_the_same_every_time_unless_sampled(kind):
-    assert torch.equal(mask_values(LOGITS, kind, sample=False), mask_values(LOGITS, kind, sample=False))
-    draws = [mask_values(LOGITS, kind, sample=True) for _ in range(2)]
-    assert torch.equal(*draws) == (kind == "sigmoid")
-
-
-def test_the_sigmoid_mask_is_the_sigmoid():
-    assert torch.equal(mask_values(LOGITS, "sigmoid", sample=True), LOGITS.sigmoid())
-
-
-@pytest.mark.parametrize("sample", [True, False])
-def test_the_straight_through_mask_is_binary_to_the_bit_with_a_gradient(sample):
-    logits = torch.randn(5000, requires_grad=True)
-    s = mask_values(logits, "gumbel", sample=sample)
-    assert torch.equal(s.unique(), torch.tensor([0.0, 1.0]))
-    s.sum().backward()
-    assert (logits.grad >= 0).all()
-    assert (logits.grad > 0).float().mean() > 0.99  # a very lucky draw saturates the relaxation
-
-
-def test_the_straight_through_gradient_is_that_of_the_relaxation():
-    logits = LOGITS.clone().requires_grad_()
-    mask_values(logits, "gumbel", sample=False).sum().backward()
-    torch.testing.assert_close(logits.grad, LOGITS.sigmoid() * (1 - LOGITS.sigmoid()))
-
-
-def test_a_sampled_straight_through_edge_is_kept_with_probability_sigmoid():
-    for logit in (-1.0, 0.5):
-        kept = mask_values(torch.full((20_000,), logit), "gumbel", sample=True).mean().item()
-        assert kept == pytest.approx(torch.tensor(logit).sigmoid().item(), abs=0.02)
-
-
-@pytest.mark.parametrize("sample", [True, False])
-def test_the_hard_concrete_mask_reaches_exact_zeros_and_ones(sample):
-    s = mask_values(LOGITS, "hard-concrete", sample=sample)
-    assert (s == 0).any()
-    assert (s == 1).any()
-    assert ((s > 0) & (s < 1)).any()
-
-
-def test_the_hard_concrete_mask_has_a_gradient_between_its_ends():
-    logits = LOGITS.clone().requires_grad_()
-    s = mask_values(logits, "hard-concrete", sample=False)
-    s.sum().backward()
-    between = (s > 0) & (s < 1)
-    assert (logits.grad[between] > 0).all()
-    assert (logits.grad[~between] == 0).all()

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from edgemask.graph import Graph
-from edgemask.nn.tensors import Domain, Edges, SparseMatrix
+from edgemask.nn.tensors import Edges, GraphTensors, SparseMatrix
 
 CPU = torch.device("cpu")
 
@@ -121,7 +121,7 @@ def graph():
 
 
 def test_a_domain_holds_the_graph_as_tensors(graph):
-    domain = Domain.of(graph)
+    domain = GraphTensors.of(graph)
     assert torch.equal(domain.x, torch.tensor(graph.x))
     assert domain.num_nodes == 3
     assert torch.equal(domain.edges.src[domain.edges.real], torch.tensor(graph.edges[0]))
@@ -130,17 +130,17 @@ def test_a_domain_holds_the_graph_as_tensors(graph):
 
 
 def test_sparse_features_stay_sparse(graph):
-    domain = Domain.of(graph.with_(x=sp.csr_array(graph.x)))
+    domain = GraphTensors.of(graph.replace(x=sp.csr_array(graph.x)))
     assert isinstance(domain.x, SparseMatrix)
     torch.testing.assert_close(domain.x @ torch.eye(2), torch.tensor(graph.x))
 
 
 def test_of_several_labels_the_first_is_taken(graph):
-    domain = Domain.of(graph.with_(y=np.array([[0, 1], [1, 1], [-1, -1]])))
+    domain = GraphTensors.of(graph.replace(y=np.array([[0, 1], [1, 1], [-1, -1]])))
     assert torch.equal(domain.labels(), torch.tensor([1, 0, -1]))
     assert torch.equal(domain.labelled, torch.tensor([0, 1]))
 
 
 def test_a_graph_without_labels_is_named_when_they_are_asked_for(graph):
     with pytest.raises(ValueError, match="graph 'g' has no labels"):
-        Domain.of(graph.without_labels()).labels()
+        GraphTensors.of(graph.without_labels()).labels()

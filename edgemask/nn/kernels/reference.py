@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from edgemask.nn.kernels import LARGEST, SLOPE, Activation, Gate
+from edgemask.config import Gate
+from edgemask.nn.kernels import LARGEST, SLOPE, Activation
 from edgemask.nn.tensors import Edges, csr_tensor
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from edgemask.enrich.knn import shared_threads
-from edgemask.nn.kernels.cpu.common import BLOCKS, Array, arrays, blocks, compiled, empty, require_one_precision
+from edgemask.nn.compiled import BLOCKS, Array, arrays, blocks, compiled, empty, require_one_precision
 from edgemask.nn.kernels.cpu.rows import products, sums
 from edgemask.nn.tensors import Edges
+from edgemask.runtime.threads import shared_threads
 
 NARROW = 16  # columns: to read rows so short once more takes less time than to write to the edges out of order
 
@@ -58,7 +58,7 @@ class _Aggregate(torch.autograd.Function):
         if wants_weight and h.shape[1] > NARROW:
             found, grad_h = products((starts, edges.dst_by_source, order), weight, None, own, grad, with_sums=True)
             return found.squeeze(1), None if grad_h is None else grad_h.squeeze(1), None
-        grad_h = sums((starts, edges.dst_by_source, None), edges.turn(weight), None, grad).squeeze(1)
+        grad_h = sums((starts, edges.dst_by_source, None), edges.source_order(weight), None, grad).squeeze(1)
         if not wants_weight:
             return None, grad_h, None
         found, _ = products((edges.indptr, edges.src, None), weight, None, grad, own, with_sums=False)
@@ -88,7 +88,7 @@ class _GCNWeights(torch.autograd.Function):
         grad_s[int(edges.real_indptr[-1]) :] = 0
         with shared_threads():
             _incoming(*_rows(edges), *arrays(s, inverse, grad, terms, total))
-            _outgoing(blocks(starts), *arrays(starts, edges.turn(terms), total))
+            _outgoing(blocks(starts), *arrays(starts, edges.source_order(terms), total))
             _through_degrees(*_rows(edges), *arrays(inverse, grad, total, grad_s))
         return grad_s, None
 

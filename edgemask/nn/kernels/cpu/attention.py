@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from edgemask.enrich.knn import shared_threads
-from edgemask.nn.kernels import GATES, LARGEST, SLOPE, Gate
-from edgemask.nn.kernels.cpu.common import (
+from edgemask.config import GATES, Gate
+from edgemask.nn.compiled import (
     BLOCKS,
     Array,
     arrays,
@@ -38,8 +37,10 @@ from edgemask.nn.kernels.cpu.common import (
     require_one_precision,
     stream,
 )
+from edgemask.nn.kernels import LARGEST, SLOPE
 from edgemask.nn.kernels.cpu.rows import products, sums
 from edgemask.nn.tensors import Edges
+from edgemask.runtime.threads import shared_threads
 
 MESSAGE, ATTENTION, SOFTMAX = (GATES.index(g) for g in ("message", "attention", "softmax"))
 

@@ -11,8 +11,17 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from edgemask.enrich.knn import shared_threads
-from edgemask.nn.kernels.cpu.common import BLOCKS, Array, arrays, compiled, empty, exp, helper, require_one_precision
+from edgemask.nn.compiled import (
+    BLOCKS,
+    Array,
+    arrays,
+    compiled,
+    empty,
+    exp,
+    helper,
+    require_one_precision,
+)
+from edgemask.runtime.threads import shared_threads
 
 RUN = 1024  # logits whose sums are taken in their own precision
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from edgemask.enrich.knn import shared_threads
-from edgemask.nn.kernels.cpu.common import (
+from edgemask.nn.compiled import (
     BLOCKS,
     Array,
     arrays,
@@ -27,6 +26,7 @@ from edgemask.nn.kernels.cpu.common import (
     require_one_precision,
 )
 from edgemask.nn.tensors import Edges
+from edgemask.runtime.threads import shared_threads
 
 WORD = 32  # bits
 BITS = (1 << np.arange(WORD, dtype=np.uint32)).view(np.int32)  # of a word, each alone
@@ -74,7 +74,7 @@ class _EdgeMLP(torch.autograd.Function):
         grad_a = None
         if wants_a or wants_w:
             starts, grad_a = edges.by_source[1], empty(a, *a.shape)
-            bits, slopes = edges.turn(bits), edges.turn(slopes)
+            bits, slopes = edges.source_order(bits), edges.source_order(slopes)
             with shared_threads():
                 _outgoing(blocks(starts), *arrays(starts, bits, slopes, a, w, grad_a, out_of))
         grad_w = (into + out_of).sum(0) if wants_w else None

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from edgemask.enrich.knn import shared_threads
-from edgemask.nn.kernels import ACTIVATIONS, Activation
-from edgemask.nn.kernels.cpu.common import (
+from edgemask.nn.compiled import (
     BLOCKS,
     Array,
     arrays,
@@ -24,6 +22,8 @@ from edgemask.nn.kernels.cpu.common import (
     require_one_precision,
     stream,
 )
+from edgemask.nn.kernels import ACTIVATIONS, Activation
+from edgemask.runtime.threads import shared_threads
 
 RELU, ELU = (ACTIVATIONS.index(a) for a in ("relu", "elu"))
 

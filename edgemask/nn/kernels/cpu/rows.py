@@ -16,8 +16,8 @@ import numba
 import numpy as np
 from torch import Tensor
 
-from edgemask.enrich.knn import shared_threads
-from edgemask.nn.kernels.cpu.common import BLOCKS, Array, arrays, blocks, compiled, empty, helper, longest
+from edgemask.nn.compiled import BLOCKS, Array, arrays, blocks, compiled, empty, helper, longest
+from edgemask.runtime.threads import shared_threads
 
 Entries = tuple[Tensor, Tensor, Tensor | None]  # indptr, at, order
 

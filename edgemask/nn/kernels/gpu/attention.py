@@ -20,7 +20,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from edgemask.nn.kernels import GATES, Gate
+from edgemask.config import GATES, Gate
 from edgemask.nn.kernels import LARGEST as _LARGEST
 from edgemask.nn.kernels import SLOPE as _SLOPE
 from edgemask.nn.kernels.gpu.common import accumulator

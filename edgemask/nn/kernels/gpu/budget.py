@@ -14,7 +14,7 @@ ITERATIONS = 30  # enough to halve a bracket as wide as float32 logits are large
 
 
 def budget_root(logits: Tensor, count: Tensor, rho: float) -> Tensor:
-    """b for the first `count` of the logits, found as by `edgemask.game.bracketed_newton`.
+    """b for the first `count` of the logits, found as by `edgemask.methods.edgemask.bracketed_newton`.
 
     A launch is one iteration: every program takes the step that the last launch's partial sums ask for, the same in
     all of them, and sums its share of the logits at the new b.

@@ -1,0 +1,47 @@
+"""Running tasks from the command line: what `bench` and `reproduce` share."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.markup import escape
+
+from edgemask.cli.common import err
+from edgemask.experiments.local import Local
+from edgemask.experiments.on_ray import OnRay
+from edgemask.experiments.progress import progress, summary
+from edgemask.experiments.records import ResultStore, Task
+from edgemask.experiments.runner import Executor, Settings, fetch, run_all
+
+
+def open_store(results: Path) -> ResultStore:
+    """Read the records of a folder, and name the files that are not valid records."""
+    store = ResultStore(results)
+    print_rejected(store)
+    gc.freeze()  # thousands of records need not be searched for garbage again and again
+    return store
+
+
+def print_rejected(store: ResultStore, after: int = 0) -> None:
+    """Name the files of a store that are not valid records, from the given one on."""
+    for why in list(store.rejected.values())[after:]:
+        err.print(escape(f"ignored: {why}"), highlight=False, soft_wrap=True)
+
+
+def run_tasks(
+    tasks: Sequence[Task], store: ResultStore, settings: Settings, jobs: int | None = None, ray: str | None = None
+) -> int:
+    """Run the tasks that have no record, in local processes or on a Ray cluster.
+
+    Returns:
+        The exit status: 0, 1 if a run failed, 130 if the user stopped it.
+    """
+    for why in fetch(tasks, settings):
+        err.print(escape(why), highlight=False, soft_wrap=True)
+    executor: Executor = Local(settings, jobs) if ray is None else OnRay(settings, ray)
+    with progress(err) as show:
+        tally = run_all(tasks, store, executor, show)
+    err.print(escape(summary(tally)), highlight=False, soft_wrap=True)
+    return tally.exit_code

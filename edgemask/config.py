@@ -1,0 +1,406 @@
+"""Settings of a run: recipes and methods' hyper-parameters, each with its default and its legal values."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from edgemask.errors import InputError
+
+Gate = Literal["message", "attention", "softmax"]
+EdgeInput = Literal["origin", "structure", "predictions"]
+Precision = Literal["tf32", "float32", "bf16"]
+Bound = Literal["penalty", "dual", "budget"]
+Select = Literal["auto", "last", "source-val", "validation", "leave-one-source-out"]
+Law = Literal["uniform", "log", "int", "choice"]
+Value = float | int | str
+
+GATES: tuple[Gate, ...] = get_args(Gate)
+EDGE_INPUTS: tuple[EdgeInput, ...] = get_args(EdgeInput)
+
+
+@dataclass(frozen=True)
+class BackboneSpec:
+    """A backbone by name.
+
+    Args:
+        path: Dotted path of its class. It is imported when a network is built.
+        extra_hops: 1 if messages are weighted by the degrees of both ends, which reach one hop further; else 0.
+        uses_edges: Whether the backbone uses the graph at all.
+    """
+
+    path: str
+    extra_hops: int = 0
+    uses_edges: bool = True
+
+
+BACKBONES: dict[str, BackboneSpec] = {
+    "gat": BackboneSpec("edgemask.nn.gat.MaskedGAT"),
+    "gcn": BackboneSpec("edgemask.nn.gcn.GCN", extra_hops=1),
+    "gin": BackboneSpec("edgemask.nn.gin.GIN"),
+    "sgc": BackboneSpec("edgemask.nn.sgc.SGC", extra_hops=1),
+    "egc": BackboneSpec("edgemask.nn.egc.EGC", extra_hops=1),
+    "mlp": BackboneSpec("edgemask.nn.mlp.MLP", uses_edges=False),
+}
+
+# Settings that were removed, with the value they had in every record. Old records and models still hold them.
+RETIRED = {"mask_kind": "sigmoid", "activation": "elu", "knn_budget": None}
+
+
+@dataclass(frozen=True)
+class Legal:
+    """The legal values of a setting: numbers in a range, or one of several choices.
+
+    Args:
+        low: Smallest legal number.
+        high: Largest legal number.
+        open_low: Exclude `low` itself.
+        whole: Accept integers only.
+        optional: Accept None as well.
+        choices: If given, the legal values; the range is ignored.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = False
+    whole: bool = False
+    optional: bool = False
+    choices: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(map(str, self.choices))}"
+        left = "(" if self.open_low or self.low == -math.inf else "["
+        right = ")" if self.high == math.inf else "]"
+        kind = "an integer" if self.whole else "a number"
+        return f"{kind} in {left}{self.low:g}, {self.high:g}{right}" + (" or None" if self.optional else "")
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return `value` as the type of its setting.
+
+        Raises:
+            InputError: The value is not legal. The message names the setting, the legal values and the value.
+        """
+        if value is None and self.optional:
+            return None
+        if self.choices:
+            if value not in self.choices:
+                raise InputError(f"{name} must be {self}, got {value!r}")
+            return value
+        fits = is_number(value) and self.low <= value <= self.high and not (self.open_low and value == self.low)
+        if not fits or (self.whole and not isinstance(value, int)):
+            raise InputError(f"{name} must be {self}, got {value!r}")
+        return int(value) if self.whole else float(value)
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a finite number that fits a float (a boolean is not a number here)."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond the range of floats
+        return False
+
+
+@dataclass(frozen=True)
+class HyperParameter:
+    """A hyper-parameter of a method: a number in [low, high], or one of `choices`.
+
+    Args:
+        default: Value used unless another is given.
+        low: Smallest legal number.
+        high: Largest legal number.
+        law: How a search draws values: uniformly, uniformly in the logarithm (`log`), among integers (`int`), or
+            among the choices (`choice`).
+        search: Range a search draws from. The legal range by default.
+        choices: Legal values of a hyper-parameter that is not a number.
+        about: One line for `edgemask methods NAME`.
+    """
+
+    default: Value
+    low: float = -math.inf
+    high: float = math.inf
+    law: Law = "uniform"
+    search: tuple[float, float] | None = None
+    choices: tuple[str, ...] = ()
+    about: str = ""
+
+    @property
+    def legal(self) -> Legal:
+        """The values that may be given."""
+        return Legal(self.low, self.high, whole=self.law == "int", choices=self.choices)
+
+    @property
+    def search_range(self) -> tuple[float, float]:
+        """The range a search draws numbers from."""
+        return self.search or (self.low, self.high)
+
+    def clip(self, value: Value) -> Value:
+        """Move a value into the range that a search draws from."""
+        if self.law == "choice":
+            return value
+        low, high = self.search_range
+        clipped = min(max(float(value), low), high)
+        return int(clipped) if self.law == "int" else clipped
+
+    def draw(self, trial: Any, name: str) -> Value:
+        """Draw a value from an Optuna trial."""
+        if self.law == "choice":
+            return str(trial.suggest_categorical(name, list(self.choices)))
+        low, high = self.search_range
+        if self.law == "int":
+            return int(trial.suggest_int(name, int(low), int(high)))
+        return float(trial.suggest_float(name, low, high, log=self.law == "log"))
+
+
+# HyperParameter-parameters that every method shares and a search may change.
+COMMON: dict[str, HyperParameter] = {
+    "lr": HyperParameter(1e-3, 0, law="log", search=(1e-4, 1e-2), about="learning rate"),
+    "weight_decay": HyperParameter(5e-4, 0, law="log", search=(1e-5, 1e-2), about="weight decay"),
+    "dropout": HyperParameter(0.5, 0, 0.999, search=(0.0, 0.8), about="dropout between layers"),
+    "hidden": HyperParameter(64, 1, law="int", search=(32, 128), about="width"),
+}
+
+
+def resolve_hparams(declared: Mapping[str, HyperParameter], given: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the values of all declared hyper-parameters: the given ones, and defaults for the others.
+
+    Raises:
+        InputError: A name is not declared, or a value is not legal.
+    """
+    for name in given:
+        if name not in declared:
+            known = ", ".join(declared) or "none"
+            raise InputError(f"this method has no hyper-parameter {name!r} (it has: {known})")
+    return {name: h.legal.check(name, given.get(name, h.default)) for name, h in declared.items()}
+
+
+def _number(default: float | None, low: float, high: float = math.inf, *, open_low: bool = False) -> Any:
+    whole = type(default) is int
+    legal = Legal(low, high, open_low=open_low, whole=whole, optional=default is None)
+    return field(default=default, metadata={"legal": legal})
+
+
+def _optional_integer(low: int) -> Any:
+    return field(default=None, metadata={"legal": Legal(low, whole=True, optional=True)})
+
+
+def _choice(default: Any, choices: tuple[Any, ...]) -> Any:
+    return field(default=default, metadata={"legal": Legal(choices=choices)})
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All settings of training and inference.
+
+    `RECIPES` holds the stock recipes by name. `replace` returns a copy with other settings.
+    """
+
+    # enrichment (Section 4.1); k = 0 or clusters = 0 leaves that kind of edge out
+    k: int = _number(10, 0)
+    clusters: int = _number(100, 0)
+    affinity: Literal["cosine", "rbf"] = _choice("cosine", ("cosine", "rbf"))
+    knn_exact_up_to: int = _number(200_000, 1000)  # nodes; above, an approximate index, its recall said
+    knn_ratio: float = _number(0.1, 0, 1)
+    spectral_ratio: float = _number(0.1, 0, 1)
+    spectral_budget: float | None = _number(None, 0)  # at most so many spectral pairs per node
+
+    # TaskNet (Section 4.3)
+    backbone: str = _choice("gat", tuple(BACKBONES))
+    layers: int = _number(2, 1)
+    hidden: int = _number(64, 1)  # per head in a GAT
+    heads: int = _number(8, 1)
+    dropout: float = _number(0.5, 0, 0.999)
+    attention_dropout: float = _number(0.6, 0, 0.999)
+
+    # MaskNet (Section 4.2)
+    mask: bool = True  # False: no adversary, plain risk minimisation on the same graphs
+    gate: Gate = _choice("message", GATES)
+    mask_inputs: tuple[EdgeInput, ...] = ()
+    mask_projection: int = _number(128, 1)
+    mask_hidden: int = _number(64, 1)
+
+    # the game (Algorithm 1)
+    epochs: int = _number(200, 1)
+    n_descent: int = _number(5, 1)
+    n_ascent: int = _number(1, 0)
+    lr: float = _number(1e-3, 0, open_low=True)
+    mask_lr: float = _number(1e-3, 0, open_low=True)
+    weight_decay: float = _number(5e-4, 0)  # of the TaskNet
+    clip: float = _number(0.0, 0)  # gradient norm; 0 is off
+    adversarial: bool = True  # False: the loss is a constant to the MaskNet, as in the released code
+    bound: Bound = _choice("penalty", get_args(Bound))
+    lam: float = _number(1e-3, -math.inf)  # λ; the first value of the dual variable when bound = dual
+    rho: float = _number(0.5, 0, 1, open_low=True)  # ρ, the mean mask of `dual` and `budget`
+    dual_lr: float = _number(0.1, 0, open_low=True)
+
+    # how exactly a GPU multiplies; on a CPU always float32
+    precision: Precision = _choice("tf32", get_args(Precision))
+
+    # graphs that do not fit: batches of nodes (None: the whole graph) and of their sampled neighbourhoods
+    batch_size: int | None = _optional_integer(1)  # training nodes per source and step
+    fan_out: int | tuple[int, ...] | None = None  # in-edges kept per node, for all hops or each; None or -1: all
+    shards: int = _number(1, 1)  # equal parts of a batch whose gradients are averaged; processes share them out
+    inference_batch: int | None = _optional_integer(1)  # nodes per block of layer-wise inference
+
+    # averaged weights: θ̄ ← (1 - rate) θ̄ + rate θ after each epoch, from `average_from` · epochs on; 0 is off
+    average: float = _number(0.0, 0, 1)
+    average_from: float = _number(0.25, 0, 1)
+
+    # inference
+    test_graph: Literal["original", "enriched"] = _choice("original", ("original", "enriched"))
+    test_mask: Literal["ones", "zeros", "masknet"] = _choice("ones", ("ones", "zeros", "masknet"))
+    alpha: tuple[float, ...] = (0.0,)  # strength of logit propagation; several are candidates of the selection
+    steps: int = _number(20, 0)
+
+    # selection
+    select: Select = _choice("last", get_args(Select))
+    eval_every: int = _number(5, 1)
+    patience: int = _number(0, 0)  # stop after so many evaluations in a row without a better score; 0 is off
+
+    # a method's own hyper-parameters that differ from its defaults, (name, value) in the order of names
+    hyper: tuple[tuple[str, float | int | str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.type == "bool" and not isinstance(value, bool):
+                raise InputError(f"{f.name} must be True or False, got {value!r}")
+            if "legal" in f.metadata:  # 0 and 0.0 become one value, so that a record has one name for them
+                object.__setattr__(self, f.name, f.metadata["legal"].check(f.name, value))
+        self._check_tuples()
+        self._check_batches()
+        self._check_combinations()
+
+    def _check_tuples(self) -> None:
+        if not (isinstance(self.mask_inputs, tuple) and all(name in EDGE_INPUTS for name in self.mask_inputs)):
+            raise InputError(f"mask_inputs must be a tuple of {', '.join(EDGE_INPUTS)}, got {self.mask_inputs!r}")
+        if not (isinstance(self.alpha, tuple) and self.alpha and all(is_number(a) and 0 <= a < 1 for a in self.alpha)):
+            raise InputError(f"alpha must be a tuple of at least one number in [0, 1), got {self.alpha!r}")
+        object.__setattr__(self, "alpha", tuple(float(a) for a in self.alpha))
+        names = [pair[0] for pair in self.hyper if isinstance(pair, tuple) and len(pair) == 2]
+        if not isinstance(self.hyper, tuple) or len(names) != len(self.hyper) or names != sorted(set(names)):
+            raise InputError(f"hyper must be a tuple of (name, value) pairs sorted by name, got {self.hyper!r}")
+
+    def _check_combinations(self) -> None:
+        if not self.adversarial and self.bound == "budget":
+            raise InputError("adversarial = False leaves the MaskNet nothing to learn under bound = 'budget'")
+        if self.test_mask == "masknet" and not self.mask:
+            raise InputError("test_mask = 'masknet' needs a MaskNet, got mask = False")
+        if self.test_graph == "enriched" and not self.enriched:
+            raise InputError("test_graph = 'enriched' needs enrichment, but k, clusters or their ratios are 0")
+        if len(self.alpha) > 1 and self.select == "last":
+            raise InputError(f"select = 'last' does not choose among strengths: give alpha one value, got {self.alpha}")
+
+    def _check_batches(self) -> None:
+        fans = self.fan_out if isinstance(self.fan_out, tuple) else (self.fan_out,)
+        if self.fan_out is not None and not (fans and all(type(f) is int and (f >= 1 or f == -1) for f in fans)):
+            legal = "None, an integer of at least 1 (-1 keeps all neighbours), or a tuple of such integers"
+            raise InputError(f"fan_out must be {legal}, got {self.fan_out!r}")
+        if isinstance(self.fan_out, tuple) and len(self.fan_out) != self.hops:
+            degrees = " (the last one is needed for degrees)" if self.hops > self.layers else ""
+            raise InputError(
+                f"fan_out needs one value per hop: {self.hops} for {self.backbone} with {self.layers} layers"
+                f"{degrees}, got {self.fan_out!r}"
+            )
+        if self.shards > (self.batch_size or 1):
+            raise InputError(
+                f"shards = {self.shards} splits every batch, so batch_size must be at least {self.shards}, "
+                f"got {self.batch_size}"
+            )
+
+    def replace(self, **changes: Any) -> Recipe:
+        """Return a copy with some settings changed.
+
+        Raises:
+            InputError: A name is not a setting, or a value is not legal.
+        """
+        names = [f.name for f in dataclasses.fields(self)]
+        for name in changes:
+            if name not in names:
+                raise InputError(f"no setting {name!r} (settings: {', '.join(names)})")
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def enriched(self) -> bool:
+        """Whether training adds edges that are derived from the features."""
+        knn = self.k > 0 and self.knn_ratio > 0
+        spectral = self.clusters > 0 and self.spectral_ratio > 0 and self.spectral_budget != 0
+        return knn or spectral
+
+    @property
+    def hops(self) -> int:
+        """Distance within which nodes influence a batch's logits.
+
+        One hop per layer, and one more where messages are weighted by the degrees of both ends.
+        """
+        spec = BACKBONES[self.backbone]
+        return self.layers + spec.extra_hops if spec.uses_edges else 0
+
+    def changes(self) -> dict[str, Any]:
+        """Return the settings that differ from the defaults. They identify a recipe when settings are added later."""
+        return {k: v for k, v in self.to_json().items() if v != _DEFAULTS[k]}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all settings as JSON values."""
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
+        return values | {"hyper": dict(self.hyper)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Recipe:
+        """Return the recipe that `to_json` wrote.
+
+        Raises:
+            InputError: A name is not a setting, a value is not legal, or a removed setting has another value than the
+                one that is now fixed.
+        """
+        for name, fixed in RETIRED.items():
+            if name in values and values[name] != fixed:
+                raise InputError(f"{name} = {values[name]!r} is no longer supported: the setting was removed")
+        plain = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k not in RETIRED}
+        return cls().replace(**plain | {"hyper": tuple(sorted(values.get("hyper", {}).items()))})
+
+
+_DEFAULTS = Recipe().to_json()
+
+RECIPES: dict[str, Recipe] = {
+    # the letter of the paper: message gate, fixed λ, 5 descent and 1 ascent steps, ratios 0.1
+    "paper": Recipe(),
+    # how the authors' released code behaves: the mask is an attention input and follows the sparsity term alone,
+    # and the target is read on its original graph at s = 0
+    "released": Recipe(gate="attention", adversarial=False, clip=1.0, test_mask="zeros"),
+    # ours, and the default
+    "robust": Recipe(
+        backbone="gcn",
+        gate="message",
+        bound="budget",
+        rho=0.9,
+        n_descent=1,
+        knn_ratio=1.0,
+        spectral_ratio=0.1,
+        average=0.05,
+        average_from=0.0,  # an early epoch that selection may choose is averaged too
+        alpha=(0.0, 0.5, 0.8, 0.9, 0.95),
+        select="auto",
+    ),
+}
+
+
+def recipe(name: str = "robust", **overrides: Any) -> Recipe:
+    """Return a stock recipe, with any settings overridden.
+
+    Args:
+        name: `robust`, `paper` or `released`.
+        **overrides: Settings of `Recipe` by name.
+
+    Raises:
+        InputError: The recipe or a setting is unknown, or a value is not legal.
+
+    >>> recipe("robust", epochs=100).epochs
+    100
+    """
+    if name not in RECIPES:
+        raise InputError(f"no recipe {name!r} (recipes: {', '.join(RECIPES)})")
+    return RECIPES[name].replace(**overrides)

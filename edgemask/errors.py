@@ -1,0 +1,71 @@
+"""The errors and warnings of edgemask.
+
+Every error that edgemask raises on purpose is an `EdgemaskError`, and also the built-in exception that fits it best.
+The command line shows an `EdgemaskError` as one line; any other exception is a bug.
+"""
+
+from __future__ import annotations
+
+
+class EdgemaskError(Exception):
+    """Base class of all errors that edgemask raises on purpose."""
+
+
+class InputError(EdgemaskError, ValueError):
+    """An argument, setting or option has a value that cannot be used."""
+
+
+class GraphError(EdgemaskError, ValueError):
+    """A graph cannot be used. The message names the graph, the field and the offending value."""
+
+
+class MetricError(EdgemaskError, ValueError):
+    """A metric is unknown, or is not defined for the given labels and scores."""
+
+
+class DataError(EdgemaskError, RuntimeError):
+    """Benchmark data is missing, damaged or cannot be fetched."""
+
+
+class FileError(EdgemaskError, OSError):
+    """A file cannot be read or written. The message names the file."""
+
+
+class CheckpointError(EdgemaskError, ValueError):
+    """A model or checkpoint file cannot be used. The message names the file and what is wrong with it."""
+
+
+class RecordError(EdgemaskError, ValueError):
+    """A file is not a result record, or not the record it claims to be."""
+
+
+class RecordExistsError(EdgemaskError, FileExistsError):
+    """A record is already stored. Records are never rewritten."""
+
+
+class DivergenceError(EdgemaskError, ValueError):
+    """The loss became NaN or infinite. The message names the epoch and the source."""
+
+
+class WorkerLostError(EdgemaskError, ConnectionError):
+    """A process of a distributed fit died or was stopped. The message says how to continue."""
+
+
+class DriftError(EdgemaskError, RuntimeError):
+    """The processes of a distributed fit no longer hold the same weights."""
+
+
+class MissingDependencyError(EdgemaskError, ImportError):
+    """An optional package is not installed. The message names the extra that installs it."""
+
+
+class GraphWarning(UserWarning):
+    """A graph can be used, but the message describes something about it that is probably a mistake."""
+
+
+class EnrichWarning(UserWarning):
+    """Enrichment continued with fewer or approximate neighbours or clusters. The message gives the details."""
+
+
+class CollapseWarning(UserWarning):
+    """The adversary has removed almost all original edges of a source."""

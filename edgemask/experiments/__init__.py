@@ -1,0 +1,1 @@
+"""Experiments: runs, their records, the processes and clusters they run on, `plan` and `tune`."""

@@ -1,0 +1,79 @@
+"""What enrichment does to the graphs of a protocol: a measurement with a record of its own, nothing is trained."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from edgemask.config import Recipe
+from edgemask.enrich import Cache
+from edgemask.enrich.measures import enrichment_measures
+from edgemask.errors import DataError
+from edgemask.experiments.records import RESULTS_REVISION, Record
+from edgemask.experiments.run import machine
+from edgemask.graph import Graph
+from edgemask.inference import enriched_edges
+from edgemask.nn.tensors import skeleton
+from edgemask.protocol import Protocol
+from edgemask.runtime.device import peak_memory
+
+
+@dataclass(frozen=True)
+class Enrichment:
+    """All that decides the enriched graphs of a protocol's domains: a task of the result store."""
+
+    benchmark: str
+    options: Mapping[str, Any]
+    protocol: Protocol
+    recipe: Recipe
+    seed: int
+
+    kind = "enrichment"
+    folder = "enrichment"
+
+    @property
+    def label(self) -> str:
+        return f"{self.benchmark} {self.protocol.name} {self.kind} seed {self.seed}"
+
+    def describe(self) -> dict[str, Any]:
+        """What decides the result, but for the data."""
+        return {
+            "benchmark": self.benchmark,
+            "options": dict(self.options),
+            "protocol": dict(vars(self.protocol)),
+            "kind": self.kind,
+            "recipe": self.recipe.to_json(),
+            "seed": self.seed,
+            "code": RESULTS_REVISION,
+        }
+
+    def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record:
+        """The record, with the measures of every domain that is here: its enriched sample is that of inference."""
+        here = {name: domains[name] for name in self.protocol.domains if name in domains}
+        if not here:
+            raise DataError(f"protocol {self.protocol.name!r}: no domain's data is here")
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        metrics, seconds = {}, {"enrich": 0.0, "measure": 0.0}
+        for name, graph in here.items():
+            start = time.perf_counter()
+            edges = enriched_edges(self.recipe, skeleton(graph, device), self.seed, cache)
+            pairs = torch.stack([edges.src[edges.real], edges.dst[edges.real]]).cpu().numpy()
+            drawn = time.perf_counter()
+            metrics[name] = enrichment_measures(graph, pairs)
+            seconds["enrich"] += drawn - start
+            seconds["measure"] += time.perf_counter() - drawn
+        return {
+            **self.describe(),
+            "data": {name: graph.hash for name, graph in here.items()},
+            "select": {"rule": "none: nothing is trained"},
+            "metrics": metrics,
+            "missing": [name for name in self.protocol.domains if name not in domains],
+            "seconds": seconds,
+            "peak_memory_mib": peak_memory(device),
+            "machine": machine(device),
+        }

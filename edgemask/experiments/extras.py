@@ -1,0 +1,113 @@
+"""What a record holds beside scores: the mask's behaviour, and on demand the theory's checks or a view of the mask.
+
+All of it is measured once training and selection have ended.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from edgemask import explain, inference
+from edgemask.enrich import Cache, Origin
+from edgemask.errors import InputError
+from edgemask.graph import Array, Graph
+from edgemask.methods.base import Method
+from edgemask.methods.edgemask import Game
+from edgemask.nn.tensors import GraphTensors
+from edgemask.theory.report import report
+from edgemask.training.fit import Fit
+from edgemask.training.selection import Choice
+from edgemask.training.trainer import Trainer
+
+NAMES = ("oracle", "theory", "explorer")
+PRUNED = 0.5  # an edge whose mask is below this counts as pruned
+THEORY_STEPS = 20  # of each ascent of the theory's report
+
+
+def measure_extras(
+    also: Collection[str], fit: Fit, trainer: Trainer, choice: Choice, targets: Sequence[Graph], cache: Cache | None
+) -> dict[str, Any]:
+    """Return the extras of a fit that has ended and whose networks hold the chosen weights.
+
+    Args:
+        also: Names of the extras. `oracle` is measured during training, not here.
+        fit: The fit.
+        trainer: Its trainer.
+        choice: What was chosen.
+        targets: Labelled target graphs, shown by `explorer`.
+        cache: Where enrichment is cached.
+
+    Raises:
+        InputError: An extra needs a MaskNet, and the method has none.
+    """
+    method, extras = trainer.method, dict[str, Any]()
+    if not isinstance(method, Game) or not method.recipe.mask:
+        if asked := set(also) - {"oracle"}:
+            raise InputError(f"{', '.join(sorted(asked))}: {type(method).__name__} has no MaskNet under this recipe")
+        return extras
+    extras["mask"] = {g.name: mask_shares(method, g, fit.seed, cache) for g in fit.sources}
+    if "theory" in also:
+        graph = fit.sources[0]
+        domain = GraphTensors.of(graph, method.device)
+        edges = explain.mask_edges(method, domain, fit.seed, cache)
+        extras["theory"] = report(method, domain, edges, seed=fit.seed, steps=THEORY_STEPS).to_json()
+    if "explorer" in also:
+        extras["explorer"] = explore(fit, method, choice.alpha, targets, cache)
+    return extras
+
+
+def mask_shares(method: Method, graph: Graph, seed: int, cache: Cache | None) -> dict[str, dict[str, float]]:
+    """By origin of a graph's edges, and of all that enrichment added: how many, their mean mask, the share pruned."""
+    mask = explain.edge_mask(method, graph, seed=seed, cache=cache)
+    groups = {origin.name.lower(): mask.origin == origin.name.lower() for origin in Origin}
+    groups["augmented"] = ~groups["original"]
+    return {
+        name: {"edges": int(held.sum()), "mean": float(s.mean()), "pruned": float((s < PRUNED).mean())}
+        for name, held in groups.items()
+        if len(s := mask.s[held])
+    }
+
+
+def explore(fit: Fit, after: Method, alpha: float, graphs: Sequence[Graph], cache: Cache | None) -> dict[str, Any]:
+    """Every edge's mask and every node's class of some graphs, true and predicted: before the game, by the same recipe
+    without an adversary, under which every mask is 1, and after it. Arrays are packed by `pack`."""
+    alone = fit.recipe.replace(mask=False, test_mask="ones", select="last", alpha=(alpha,))
+    before, _ = Fit(fit.make, alone, fit.sources, seed=fit.seed, device=fit.device, cache=cache).run()
+    views = {}
+    for graph in graphs:
+        mask = explain.edge_mask(after, graph, seed=fit.seed, cache=cache)
+        origins = [origin.name.lower() for origin in Origin]
+        order = np.lexsort((mask.edges[0], mask.edges[1]))
+        classes = {
+            name: inference.probabilities(method, graph, alpha, seed=fit.seed, cache=cache).argmax(1)
+            for name, method in (("before", before.method), ("after", after))
+        }
+        views[graph.name] = {
+            "nodes": graph.num_nodes,
+            "classes": [str(c) for c in graph.classes],
+            "origins": origins,
+            "alpha": alpha,
+            "true": pack(graph.first_labels, np.int16),  # -1: not known
+            "before": pack(classes["before"], np.int16),
+            "after": pack(classes["after"], np.int16),
+            "src": pack(mask.edges[0][order], np.uint32),
+            "dst": pack(mask.edges[1][order], np.uint32),
+            "origin": pack(np.array([origins.index(o) for o in mask.origin])[order], np.uint8),
+            "mask": pack(np.round(255 * mask.s[order]), np.uint8),
+        }
+    return views
+
+
+def pack(values: Array, kind: type, effort: int = 9) -> str:
+    """Little-endian numbers, deflated, in base64: what a page can unpack with nothing but a browser."""
+    data = np.ascontiguousarray(values, dtype=np.dtype(kind).newbyteorder("<")).tobytes()
+    return base64.b64encode(zlib.compress(data, effort)).decode()
+
+
+def unpack(text: str, kind: type) -> Array:
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.dtype(kind).newbyteorder("<"))

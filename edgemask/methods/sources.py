@@ -1,0 +1,78 @@
+"""Source domains as methods see them: tensors, training nodes, and a sampler of the enriched graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgemask.config import Recipe
+from edgemask.enrich import Cache, EnrichedGraph, Sampler, enrich
+from edgemask.graph import Array, Graph
+from edgemask.nn.tensors import Edges, GraphTensors, skeleton
+
+# On a CPU, graphs with at least this many nodes are relabelled. The rows of smaller graphs stay in the CPU's caches.
+RELABELLED = 20_000
+
+
+@dataclass(frozen=True)
+class Source:
+    """A domain to train on.
+
+    Args:
+        domain: Features, edges and labels on the device.
+        train: Nodes whose labels the loss may use.
+        sampler: Draws edges of the enriched graph; None trains on the original graph.
+        batch: Whether this is a batch of a source, with only its neighbourhood.
+    """
+
+    domain: GraphTensors
+    train: Tensor
+    sampler: Sampler | None
+    batch: bool = False
+
+
+Pairs = Sequence[tuple[Source, Edges]]
+
+
+def enriched(recipe: Recipe, graph: Graph, device: torch.device, cache: Cache | None) -> EnrichedGraph:
+    """Enrich a graph with a recipe's settings."""
+    settings = {name: getattr(recipe, name) for name in ("k", "clusters", "affinity", "knn_exact_up_to")}
+    return enrich(graph, **settings, cache=cache, device=device)
+
+
+def make_sampler(recipe: Recipe, graph: Graph, device: torch.device, cache: Cache | None) -> Sampler:
+    """Enrich a graph with a recipe's settings and return a sampler of its edges."""
+    return Sampler(enriched(recipe, graph, device, cache), device)
+
+
+def make_source(recipe: Recipe, graph: Graph, nodes: Array, device: torch.device, cache: Cache | None) -> Source:
+    """Prepare a graph for training, with the loss on the given nodes.
+
+    On a CPU a large graph is relabelled cluster by cluster: the ends of most edges are then close in memory. Training
+    on an isomorphic graph gives the same networks.
+    """
+    sampler = None
+    if recipe.enriched:
+        augmented = enriched(recipe, graph, device, cache)
+        if device.type == "cpu" and recipe.batch_size is None and graph.num_nodes >= RELABELLED:
+            order = np.argsort(augmented.clusters, kind="stable")
+            augmented, nodes = augmented.reordered(order), np.flatnonzero(np.isin(order, nodes))
+        graph, sampler = augmented.graph, Sampler(augmented, device)
+    domain = GraphTensors.of(graph, device) if recipe.batch_size is None else skeleton(graph, device)
+    return Source(domain, torch.tensor(nodes, device=device), sampler)
+
+
+def ratios(recipe: Recipe) -> dict[str, Any]:
+    """Return a recipe's ratios and budget as keyword arguments of a sampler."""
+    return {name: getattr(recipe, name) for name in ("knn_ratio", "spectral_ratio", "spectral_budget")}
+
+
+def draw_edges(recipe: Recipe, sampler: Sampler, stream: torch.Generator) -> Edges:
+    """Draw one sample of an enriched graph with the recipe's ratios and budget."""
+    drawn = sampler.sample(stream, **ratios(recipe))
+    return Edges.build(drawn.src, drawn.dst, drawn.num_nodes, drawn.origin)

@@ -1,0 +1,86 @@
+"""The interface of backbones: each maps features, edges and an optional edge mask to N × C logits.
+
+A mask of None means ones; self-loops always have weight 1. A backbone is a number of rounds of message passing with
+maps of single nodes between them. `forward` runs the rounds on a whole graph, `edgemask.nn.blocks` on blocks of nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from edgemask.nn.tensors import Edges, SparseMatrix
+
+
+class InputLinear(nn.Module):
+    """A linear layer x W + b whose input may be a sparse matrix, which is never made dense."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True):
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(inputs, outputs)))
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+
+    def forward(self, x: Tensor | SparseMatrix) -> Tensor:
+        out = x @ self.weight
+        return out if self.bias is None else out + self.bias
+
+
+class Backbone(nn.Module):
+    """A network of `rounds` rounds of message passing.
+
+    A backbone defines four functions:
+
+    `weigh`    turns the mask into weights that all rounds share: a value per edge, per real edge, or None.
+    `receive`  maps the features (i = 0), or what round i - 1 collected, to the state of each node.
+    `send`     maps the state to the messages of round i; after the last round, to the logits.
+    `collect`  aggregates the messages of round i over incoming edges.
+
+    The representation of a node is its state before round `depth`: `embed` returns it, and `read` computes the logits
+    from it.
+    """
+
+    rounds: int
+    depth: int
+
+    def weigh(self, edges: Edges, s: Tensor | None) -> Tensor | None:
+        """Return the edge weights that all rounds share."""
+        return s
+
+    def receive(self, i: int, h: Any) -> Tensor:
+        """Return the state of each node before round i."""
+        raise NotImplementedError
+
+    def send(self, i: int, h: Any) -> Tensor:
+        """Return the messages of round i or, after the last round, the logits."""
+        raise NotImplementedError
+
+    def at_nodes(self, i: int, h: Any) -> Tensor:
+        """Apply `receive` and `send`: everything that happens at single nodes before round i."""
+        return self.send(i, self.receive(i, h))
+
+    def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
+        """Aggregate the messages of round i over the incoming edges of each node."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
+        """Return the N × C logits of a whole graph, with mask `s` on its real edges."""
+        weight, z = self.weigh(edges, s), self.at_nodes(0, x)
+        for i in range(self.rounds):
+            z = self.at_nodes(i + 1, self.collect(i, edges, weight, z))
+        return z
+
+    def embed(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
+        """Return the representation of each node: the input of the last linear map."""
+        weight, h = self.weigh(edges, s), self.receive(0, x)
+        for i in range(self.depth):
+            h = self.receive(i + 1, self.collect(i, edges, weight, self.send(i, h)))
+        return h
+
+    def read(self, h: Tensor, edges: Edges, s: Tensor | None = None) -> Tensor:
+        """Return the logits of a representation: `read(embed(x))` equals `forward(x)`."""
+        weight, z = self.weigh(edges, s), self.send(self.depth, h)
+        for i in range(self.depth, self.rounds):
+            z = self.at_nodes(i + 1, self.collect(i, edges, weight, z))
+        return z

@@ -1,0 +1,42 @@
+"""The graph convolutional network (Kipf & Welling, 2017)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from edgemask.nn.aggregate import aggregate, gcn_weights
+from edgemask.nn.backbone import Backbone, InputLinear
+from edgemask.nn.tensors import Edges
+
+
+class GCN(Backbone):
+    """h ← D^{-1/2}(A(s) + I)D^{-1/2} h W + b per layer, with ReLU and dropout between layers."""
+
+    def __init__(self, inputs: int, hidden: int, classes: int, layers: int = 2, dropout: float = 0.5):
+        super().__init__()
+        widths = [inputs, *[hidden] * (layers - 1), classes]
+        self.linears = nn.ModuleList(InputLinear(a, b, bias=False) for a, b in pairwise(widths))
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(b)) for b in widths[1:])
+        self.rounds, self.depth, self.dropout = layers, layers - 1, dropout
+
+    def weigh(self, edges: Edges, s: Tensor | None) -> Tensor:
+        return gcn_weights(edges, s)
+
+    def receive(self, i: int, h: Any) -> Tensor:
+        if i > 0:
+            h = h + self.biases[i - 1]
+        if 0 < i < self.rounds:
+            h = F.dropout(F.relu(h), self.dropout, self.training)
+        return h  # type: ignore[no-any-return]
+
+    def send(self, i: int, h: Any) -> Tensor:
+        z: Tensor = self.linears[i](h) if i < self.rounds else h
+        return z
+
+    def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
+        return aggregate(edges, weight, z)

@@ -1,0 +1,1 @@
+"""Reports: tables, statistics, figure styles and the HTML page."""

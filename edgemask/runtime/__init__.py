@@ -1,0 +1,1 @@
+"""The machine: atomic files, checkpoints, devices, threads, memory, distributed processes."""

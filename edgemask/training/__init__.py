@@ -1,0 +1,1 @@
+"""Training: the trainer of one method, selection rules, and `Fit`, which puts them together."""

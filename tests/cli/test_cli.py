@@ -1,0 +1,397 @@
+"""The command line: every command on small data, and every way a user may get it wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from edgemask import EdgeMaskClassifier, __version__
+from edgemask.cli import app, main
+from edgemask.cli.common import pairs
+from edgemask.data import BENCHMARKS, Store, write_graph
+from edgemask.data.synthetic import demo_family
+from edgemask.errors import DataError
+from edgemask.methods.registry import METHODS
+from edgemask.metrics import micro_f1
+
+TINY = ("epochs=3", "clusters=5", "k=3", "hidden=8", "mask_projection=8", "mask_hidden=8", "alpha=0,0.5")
+SETS = [part for setting in TINY for part in ("--set", setting)]
+A, B, C = demo_family(80).values()
+
+
+@pytest.fixture(autouse=True)
+def _private(tmp_path: Path, monkeypatch):
+    """No test sees or touches the user's data and cache."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEMASK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("EDGEMASK_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def call(*arguments: object, status: int = 0):
+    """Run a command in this process; an exception of it is an exception here."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == status, result.output
+    return result
+
+
+def complaint(monkeypatch, capsys, *arguments: object) -> str:
+    """The one line `main` says on stderr to a call that fails."""
+    monkeypatch.setattr(sys, "argv", ["edgemask", *map(str, arguments)])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+# ---- data, methods, version ------------------------------------------------------------------------------
+
+
+def test_version():
+    assert call("version").stdout.strip() == __version__
+
+
+def test_methods_are_listed():
+    text = call("methods").stdout
+    assert all(name in text for name in METHODS)
+
+
+def test_benchmarks_are_listed_with_what_is_here_and_what_is_missing(tmp_path: Path):
+    lines = call("data", "list").stdout.splitlines()
+    (citation,) = (line for line in lines if "citation" in line and "ACMv9" in line)
+    assert "0 of 3" in citation
+    assert "citation/acmv9.mat" in citation
+    (synthetic,) = (line for line in lines if "│ synthetic" in line)
+    assert "3 of 3" in synthetic
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmarks_card_names_protocols_options_files_and_what_is_missing(name):
+    text = " ".join(call("data", "info", name).stdout.split())
+    bench = BENCHMARKS[name]
+    assert all(protocol.name.split(",")[0] in text for protocol in bench.protocols)
+    assert all(f"option {option} = " in text for option in bench.options)
+    assert all(file.path in text for domain in bench.domains for file in bench.files(domain))
+    assert ("data not available" in text) == (name != "synthetic")
+
+
+def test_verify_is_silent_about_nothing_and_fails_only_on_altered_files(tmp_path: Path):
+    text = call("data", "verify", "citation").stdout
+    assert [line.split() for line in text.splitlines()] == [
+        ["missing", f"citation/{name}.mat"] for name in ("acmv9", "citationv1", "dblpv7")
+    ]
+
+
+def test_verify_tells_an_altered_file_by_expected_and_actual_checksum(tmp_path: Path):
+    path = tmp_path / "data" / "citation" / "acmv9.mat"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"other bytes")
+    text = call("data", "verify", "citation", status=1).stdout
+    file = next(f for f in BENCHMARKS["citation"].files("acmv9"))
+    assert "altered  citation/acmv9.mat" in text
+    assert f"expected {file.checksum}" in text
+    kind = file.checksum.partition(":")[0]
+    assert f"got {kind}:" in text
+    assert path.read_bytes() == b"other bytes"
+
+
+def test_an_offline_fetch_names_file_address_and_place(tmp_path: Path):
+    result = call("data", "fetch", "citation", "--offline", "--data-root", tmp_path / "[root]", status=1)
+    for domain in BENCHMARKS["citation"].domains:
+        (file,) = BENCHMARKS["citation"].files(domain)
+        assert f"{file.path} is missing and the store is offline" in result.stderr
+        assert f"download {file.url} to {tmp_path / '[root]' / file.path}" in result.stderr
+
+
+def test_a_fetch_of_what_is_here_says_so(data_root: Path):
+    text = call("data", "fetch", "citation", "--offline", "--data-root", data_root).stdout
+    assert text.count("present") == 3
+
+
+# ---- bench -----------------------------------------------------------------------------------------------
+
+
+BENCH = ("bench", "synthetic", "--option", "nodes=80", "--protocol", "alpha+beta→gamma", *SETS, "--device", "cpu")
+
+
+def test_a_benchmark_without_its_data_says_so_in_the_table(tmp_path: Path):
+    result = call("bench", "elliptic", "--method", "erm-mlp", "--data-root", tmp_path, "--offline", status=1)
+    assert "data not available" in result.stdout
+    assert "elliptic/elliptic_txs_features.csv" in result.stdout
+    assert "edgemask data fetch elliptic" in result.stdout
+
+
+def test_an_origin_out_of_reach_is_said_and_the_table_still_stands(tmp_path: Path, monkeypatch):
+    def out_of_reach(self, file):
+        raise DataError(f"{file.path}: the origin does not answer")
+
+    monkeypatch.setattr(Store, "fetch", out_of_reach)
+    result = call("bench", "elliptic", "--method", "erm-mlp", "--data-root", tmp_path, status=1)
+    assert "elliptic/elliptic_txs_features.csv: the origin does not answer" in result.stderr
+    assert "data not available" in result.stdout
+
+
+def test_a_benchmark_run_prints_its_table_and_keeps_a_record_per_seed(tmp_path: Path):
+    result = call(*BENCH, "--method", "edgemask-dg-star", "--seeds", 2)
+    assert "edgemask-dg-star epochs=3" in result.stdout
+    assert "over 2 seeds" in result.stdout
+    assert "leave-one-source-out" in result.stdout
+    assert "2 of 2 recorded" in result.stderr
+    records = [json.loads(p.read_text("utf-8")) for p in (tmp_path / "results").rglob("*.json")]
+    assert sorted(r["seed"] for r in records) == [0, 1]
+    assert all(r["options"]["nodes"] == 80 and r["recipe"]["epochs"] == 3 for r in records)
+
+
+def test_a_second_call_reuses_the_records_and_a_larger_one_adds_to_them(tmp_path: Path, monkeypatch):
+    few = ("--method", "erm-mlp", "--set", "select=source-val", "--results", "kept")
+    first = call(*BENCH, *few, "--seeds", 1)
+    before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in (tmp_path / "kept").rglob("*.json")}
+    assert len(before) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("edgemask.experiments.local.Local.run", lambda *_, **__: pytest.fail("it was run again"))
+        assert call(*BENCH, *few, "--seeds", 1).stdout == first.stdout
+    call(*BENCH, *few, "--seeds", 2)
+    after = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in (tmp_path / "kept").rglob("*.json")}
+    assert len(after) == 2
+    assert before.items() <= after.items()
+
+
+def test_a_stock_recipe_may_replace_a_methods_own(tmp_path: Path):
+    small = [*SETS[:-2], "--set", "alpha=0"]
+    text = call(
+        "bench", "synthetic", "--option", "nodes=80", "--protocol", "alpha+beta→gamma", "--seeds", 1,
+        "--method", "edgemask-dg-star", "--recipe", "paper", *small, "--set", "heads=2",
+    ).stdout  # fmt: skip
+    assert "edgemask-dg-star (paper)" in text
+    assert "last" in text
+
+
+def test_bad_names_are_found_before_any_data_is_loaded(monkeypatch, capsys):
+    monkeypatch.setattr("edgemask.experiments.records.load_domains", lambda *_: pytest.fail("data was loaded"))
+    for extra in ([], ["--recipe", "robust"]):
+        message = complaint(monkeypatch, capsys, "bench", "synthetic", "--method", "magic", *extra)
+        assert message.startswith("error: no method 'magic' (methods: erm-mlp,")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "cake", "--method", "erm-mlp"], "no benchmark 'cake' (benchmarks: citation,"),
+        (["bench", "synthetic", "--method", "erm-mlp", "--recipe", "cake"], "no recipe 'cake' (recipes: paper,"),
+        (["bench", "synthetic", "--method", "erm-mlp", "--set", "epoch=3"], "no setting 'epoch' (settings: k,"),
+        (["bench", "synthetic", "--method", "erm-mlp", "--set", "epochs=0"], "epochs must be an integer in [1, inf)"),
+        (["bench", "synthetic", "--method", "erm-mlp", "--set", "gate=[red]"], "got '[red]'"),
+        (["bench", "synthetic", "--method", "erm-mlp", "--set", "gate=[/red]"], "got '[/red]'"),
+        (["bench", "synthetic", "--method", "erm-mlp", "--set", "epochs"], "expected NAME=VALUE, got 'epochs'"),
+        (["bench", "synthetic", "--method", "erm-mlp", "--option", "node=3"], "synthetic: no option 'node'"),
+        (["bench", "synthetic", "--method", "erm-mlp", "--protocol", "a→b"], "synthetic: no protocol 'a→b'"),
+        (["data", "info", "cake"], "no benchmark 'cake'"),
+        (["fit", "nowhere.npz", "--model", "m"], "nowhere.npz"),
+        (["fit", "graph.txt", "--model", "m"], "no form of graph file ends in '.txt'"),
+        (["predict", "nowhere", "graph.npz"], "nowhere: no such file"),
+    ],
+)
+def test_what_the_user_got_wrong_is_one_line_and_status_2(monkeypatch, capsys, arguments, message):
+    said = complaint(monkeypatch, capsys, *arguments)
+    assert said.startswith("error: ")
+    assert message in said
+
+
+# ---- --set -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("epochs=3", 3),
+        ("lr=1e-3", 1e-3),
+        ("rho=0.5", 0.5),
+        ("mask=false", False),
+        ("mask=True", True),
+        ("spectral_budget=none", None),
+        ("gate=attention", "attention"),
+        ("alpha=0,0.5", (0, 0.5)),
+        ("alpha=[0,0.5]", (0, 0.5)),
+        ("alpha=0.9", (0.9,)),
+        ("mask_inputs=origin", ("origin",)),
+        ("mask_inputs=origin,predictions", ("origin", "predictions")),
+        ("name=a=b", "a=b"),
+    ],
+)
+def test_a_pair_is_parsed(text, value):
+    assert pairs([text]) == {text.partition("=")[0]: value}
+
+
+@pytest.mark.parametrize("text", ["epochs", "=3", ""])
+def test_what_is_no_pair_is_refused(text):
+    with pytest.raises(ValueError, match=f"expected NAME=VALUE, got '{text}'"):
+        pairs([text])
+
+
+# ---- fit, predict, evaluate, explain ---------------------------------------------------------------------
+
+
+@pytest.fixture(params=["npz", "csv"])
+def graphs(request, tmp_path: Path) -> list[Path]:
+    """Three graphs in one of the forms of users' files."""
+    paths = [tmp_path / (g.name + (".npz" if request.param == "npz" else "")) for g in (A, B, C)]
+    for graph, path in zip((A, B, C), paths, strict=True):
+        write_graph(graph, path)
+    return paths
+
+
+def test_fit_predict_evaluate_explain(graphs: list[Path], tmp_path: Path):
+    a, b, c = graphs
+    model = tmp_path / "[models]" / "model"
+    fitted = call("fit", a, b, "--model", model, *SETS, "--seed", 2, "--device", "cpu")
+    assert "selection rule leave-one-source-out: epoch 3, propagation α = " in fitted.stdout
+    assert f"model: {model}" in fitted.stdout
+    assert fitted.stderr == ""
+
+    estimator = EdgeMaskClassifier.load(model, device="cpu")
+    assert estimator.get_params()["epochs"] == 3
+    p = estimator.predict_proba(C)
+
+    call("predict", model, c, "--output", tmp_path / "p.csv", "--device", "cpu")
+    frame = pd.read_csv(tmp_path / "p.csv")
+    assert list(frame.columns) == ["node", "class", *(f"p:{k}" for k in range(5))]
+    np.testing.assert_allclose(frame.iloc[:, 2:], p, rtol=1e-12)
+    assert frame["class"].tolist() == p.argmax(1).tolist()
+    assert call("predict", model, c, "--device", "cpu").stdout == (tmp_path / "p.csv").read_text()
+
+    text = call("evaluate", model, c, "--metric", "micro_f1", "--device", "cpu").stdout
+    assert text.splitlines()[0] == f"micro_f1 {100 * micro_f1(C.y, p):.2f}"
+    assert "selection rule leave-one-source-out" in text
+
+    text = call("explain", model, c, "--output", tmp_path / "mask.csv", "--device", "cpu").stdout
+    edges = pd.read_csv(tmp_path / "mask.csv")
+    assert list(edges.columns) == ["source", "destination", "origin", "mask"]
+    assert (edges["origin"] == "original").sum() == C.num_edges
+    assert edges["mask"].between(0, 1).all()
+    for origin, part in edges.groupby("origin"):
+        assert f"│ {origin}" in text
+        assert f"{part['mask'].mean():.3f}" in text
+
+
+def test_a_fit_in_batches_and_a_reading_in_blocks(tmp_path: Path):
+    for graph in (A, B, C):
+        write_graph(graph, tmp_path / f"{graph.name}.npz")
+    batches = ("--set", "batch_size=30", "--set", "fan_out=5,4,3", "--set", "shards=2")
+    call("fit", "alpha.npz", "beta.npz", "--model", "model", *SETS, *batches, "--device", "cpu")
+    recipe = EdgeMaskClassifier.load("model", device="cpu").method_.recipe
+    assert (recipe.batch_size, recipe.fan_out, recipe.shards) == (30, (5, 4, 3), 2)
+    whole, blocks = (
+        call("evaluate", "model", "gamma.npz", "--device", "cpu", *extra).stdout
+        for extra in ([], ["--inference-batch", 20])
+    )
+    assert blocks == whole
+    call("predict", "model", "gamma.npz", "-o", "p.csv", "--inference-batch", 20, "--device", "cpu")
+    call("explain", "model", "gamma.npz", "-o", "mask.csv", "--inference-batch", 20, "--device", "cpu")
+    assert len(pd.read_csv("p.csv")) == C.num_nodes
+
+
+def test_nodes_of_a_folder_keep_their_ids(tmp_path: Path):
+    for graph in (A, B, C):
+        write_graph(graph, tmp_path / graph.name)
+        nodes = (tmp_path / graph.name / "nodes.csv").read_text().splitlines()
+        renamed = [nodes[0], *(f"node-{line}" for line in nodes[1:])]
+        (tmp_path / graph.name / "nodes.csv").write_text("\n".join(renamed) + "\n")
+        edges = (tmp_path / graph.name / "edges.csv").read_text().splitlines()
+        renamed = [edges[0], *(f"node-{a},node-{b}" for a, b in (line.split(",") for line in edges[1:]))]
+        (tmp_path / graph.name / "edges.csv").write_text("\n".join(renamed) + "\n")
+    call("fit", "alpha", "beta", "--model", "model", *SETS, "--device", "cpu")
+    call("predict", "model", "gamma", "--output", "p.csv", "--device", "cpu")
+    assert pd.read_csv("p.csv")["node"].tolist() == [f"node-{i}" for i in range(C.num_nodes)]
+    call("explain", "model", "gamma", "--output", "mask.csv", "--device", "cpu")
+    assert pd.read_csv("mask.csv")["source"].str.startswith("node-").all()
+
+
+def test_reading_options_reach_every_graph(tmp_path: Path, monkeypatch, capsys):
+    for graph in (A, B):
+        write_graph(graph, tmp_path / graph.name)
+    with (tmp_path / "beta" / "edges.csv").open("a") as file:
+        file.write("3,3\n")
+    said = complaint(monkeypatch, capsys, "fit", "alpha", "beta", "--model", "m", *SETS)
+    assert "edges: edge" in said
+    assert "self-loop on node 3" in said
+    call("fit", "alpha", "beta", "--model", "m", *SETS, "--read", "self_loops=drop", "--device", "cpu")
+
+
+def test_theory_prints_every_check(tmp_path: Path):
+    for graph in (A, B, C):
+        write_graph(graph, tmp_path / f"{graph.name}.npz")
+    call("fit", "alpha.npz", "beta.npz", "--model", "model", *SETS, "--device", "cpu")
+    text = call("theory", "model", "gamma.npz", "--steps", 2, "--output", "theory.json", "--device", "cpu").stdout
+    for title in ("KKT residuals", "agreement of the learned mask", "weak duality", "gradient formulas"):
+        assert title in text
+    report = json.loads((tmp_path / "theory.json").read_text())
+    assert all(row["dual"] >= row["primal"] for row in report["duality"])
+    assert f"{report['masks']['learned']['loss']:.3g}" in text
+
+
+def test_predictions_name_the_users_classes(tmp_path: Path):
+    for graph in (A, B, C):
+        write_graph(graph.replace(classes=("ant", "bee", "cat", "dog", "eel")), tmp_path / f"{graph.name}.npz")
+    call("fit", "alpha.npz", "beta.npz", "--model", "model", *SETS, "--device", "cpu")
+    call("predict", "model", "gamma.npz", "--output", "p.csv", "--device", "cpu")
+    frame = pd.read_csv(tmp_path / "p.csv")
+    assert list(frame.columns[2:]) == ["p:ant", "p:bee", "p:cat", "p:dog", "p:eel"]
+    assert set(frame["class"]) <= {"ant", "bee", "cat", "dog", "eel"}
+
+
+def test_validation_graphs_choose(graphs: list[Path]):
+    a, b, c = graphs
+    text = call("fit", a, "--validation", b, "--validation", c, "--model", "model", *SETS, "--device", "cpu").stdout
+    assert "selection rule validation" in text
+
+
+def test_a_checkpoint_of_another_fit_is_refused(monkeypatch, capsys, tmp_path: Path):
+    write_graph(A, tmp_path / "a.npz")
+    fit = ("fit", "a.npz", "--model", "model", "--checkpoint", "state", *SETS, "--device", "cpu")
+    call(*fit)
+    said = complaint(monkeypatch, capsys, *fit, "--seed", 1)
+    assert said == "error: state is a checkpoint of another task: its seed is 0, here 1"
+
+
+def test_a_model_and_a_graph_that_do_not_fit_are_told(monkeypatch, capsys, tmp_path: Path):
+    write_graph(A, tmp_path / "a.npz")
+    write_graph(A.replace(x=np.ones((80, 9))), tmp_path / "narrow.npz")
+    write_graph(A.without_labels(), tmp_path / "bare.npz")
+    call("fit", "a.npz", "--model", "model", *SETS, "--device", "cpu")
+    assert "graph 'alpha', x: 9 features" in complaint(monkeypatch, capsys, "predict", "model", "narrow.npz")
+    assert "graph 'alpha' has no labels" in complaint(monkeypatch, capsys, "evaluate", "model", "bare.npz")
+    write_graph(A.replace(classes=tuple(f"other {c}" for c in A.classes)), tmp_path / "renamed.npz")
+    assert "but the model was trained on" in complaint(monkeypatch, capsys, "evaluate", "model", "renamed.npz")
+    assert "training needs labels" in complaint(monkeypatch, capsys, "fit", "bare.npz", "--model", "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["--read", "undirected=no"], "undirected: must be true or false, got 'no'"),
+        (["--read", "nope=1"], "a.npz: no option 'nope' of reading a graph"),
+        (["--model", "."], ". is a folder, not a file to write"),
+        (["--model", "a.npz/model"], "a.npz/model cannot be written"),
+        (["--checkpoint", "a.npz/state"], "a.npz/state cannot be written"),
+    ],
+)
+def test_what_a_fit_cannot_read_or_write_is_said_before_it_trains(monkeypatch, capsys, tmp_path: Path, given, why):
+    monkeypatch.setattr("edgemask.training.fit.Fit.run", lambda fit: pytest.fail("it trained"))
+    write_graph(A, tmp_path / "a.npz")
+    assert why in complaint(monkeypatch, capsys, "fit", "a.npz", "--model", "model", *given)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_file_that_is_no_model_is_refused(monkeypatch, capsys, tmp_path: Path):
+    (tmp_path / "model").write_bytes(b"not a model")
+    assert "error: model is damaged or not a safetensors file" in complaint(
+        monkeypatch, capsys, "predict", "model", "a.npz"
+    )

@@ -1,0 +1,57 @@
+"""The demo, small: every method on the domain left out, a table, a picture."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from edgemask.cli import demo
+from edgemask.methods.registry import method_spec
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """Text, records and picture of one short demo."""
+    console, picture = Console(file=io.StringIO(), width=100), tmp_path_factory.mktemp("demo") / "out" / "demo.png"
+
+    def short(name: str):
+        r = method_spec(name).recipe
+        return r.replace(epochs=3, hidden=8, k=min(r.k, 3), clusters=min(r.clusters, 5), alpha=r.alpha[:2])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "settled", short)
+        groups = demo.run_demo(console, picture, seed=1, nodes=150)
+    return console.file.getvalue(), groups, picture
+
+
+def test_every_method_is_scored_on_the_domain_left_out_alone(shown):
+    _, groups, _ = shown
+    assert tuple(groups) == demo.METHODS
+    for name, (record,) in groups.items():
+        assert record["method"] == name
+        assert record["protocol"]["sources"] == ("alpha", "beta")
+        assert list(record["metrics"]) == ["gamma"]
+        assert record["seed"] == record["options"]["seed"] == 1
+
+
+def test_the_table_stands_with_its_selection_rules(shown):
+    text, groups, picture = shown
+    for name in groups:
+        assert f"trained {name}" in text
+    assert "the unseen domain gamma" in text
+    assert "last" in text
+    assert "leave-one-source-out" in text
+    assert str(picture) in text
+
+
+def test_the_picture_is_written(shown):
+    picture: Path = shown[2]
+    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_the_demo_trains_half_as_long_as_a_benchmark():
+    for name in demo.METHODS:
+        assert demo.settled(name) == method_spec(name).recipe.replace(epochs=method_spec(name).recipe.epochs // 2)

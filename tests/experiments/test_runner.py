@@ -1,0 +1,383 @@
+"""The runner: every record once, whatever is killed; a failure is one task's, and what is recorded stays."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from rich.console import Console
+
+sys.path.insert(0, str(HERE := Path(__file__).resolve().parent))  # workers must find the toys by name
+import toy_task
+from toy_task import OPTIONS, Toy, notes
+
+from edgemask.config import Recipe
+from edgemask.data import benchmark
+from edgemask.experiments import local, progress, runner
+from edgemask.experiments.local import Local, default_jobs
+from edgemask.experiments.records import ResultStore
+from edgemask.experiments.run import Run
+from edgemask.experiments.runner import Failed, MissingData, Settings, Started, Tally, near, perform, run_all
+
+CPU = Settings(device="cpu")
+PLAIN = Recipe(mask=False, k=0, clusters=0, backbone="mlp", hidden=8, epochs=2)
+LONG = 120  # seconds that nothing here takes on an idle machine
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    return str(tmp_path / "log")
+
+
+class Scripted:
+    """An executor that says what it is told to of each task, by seed."""
+
+    def __init__(self, **said):
+        self.said, self.asked, self.closed = said, [], False
+
+    def run(self, tasks):
+        try:
+            for i, task in enumerate(tasks):
+                self.asked.append(task.seed)
+                yield i, Started()
+                said = self.said.get(f"seed{task.seed}", "perform")
+                if isinstance(said, BaseException):
+                    raise said
+                yield from [(i, perform(task, CPU) if e == "perform" else e) for e in (said,)]
+        finally:
+            self.closed = True
+
+
+def quiet(tally: Tally) -> None:
+    pass
+
+
+def contents(root: Path) -> dict[Path, tuple[bytes, int]]:
+    return {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in root.rglob("*.json")}
+
+
+# ---- a worker ----------------------------------------------------------------------------------------------
+
+
+def test_a_worker_returns_the_record_and_writes_nothing(log, tmp_path: Path):
+    run = Run("synthetic", OPTIONS, benchmark("synthetic").protocols[0], "erm-mlp", PLAIN, 0)
+    record = perform(run, Settings(device="cpu", cache=tmp_path / "cache"))
+    assert isinstance(record, dict)
+    assert record["metrics"].keys() == {"alpha"}
+    assert list(tmp_path.iterdir()) == []
+    assert ResultStore(tmp_path).add(run, record).is_file()
+
+
+def test_a_worker_keeps_the_graphs_of_the_last_few_protocols(log, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(runner, "load_domains", lambda b, p, *rest: loaded.append(p.name) or FAMILY)
+    runner._domains.cache_clear()
+    for transfer in (0, 0, 1, 0, 2, 1, 0):
+        runner.domains_of(Toy(0, log, transfer=transfer), CPU)
+    assert len(loaded) == 3
+    for nodes in (81, 82, 83):
+        runner.domains_of(Toy(0, log, options=OPTIONS | {"nodes": nodes}), CPU)
+    runner.domains_of(Toy(0, log), CPU)
+    assert len(loaded) == 7
+    runner._domains.cache_clear()
+
+
+FAMILY = benchmark("synthetic").load(nodes=80)
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [("raise", "KeyError: 'a mistake'"), ("foreign", "record of another task"), ("no json", "not JSON serializable")],
+)
+def test_what_one_task_does_wrong_is_told_with_the_end_of_its_traceback(log, act, said):
+    outcome = perform(Toy(0, log, act=act), CPU)
+    assert isinstance(outcome, Failed)
+    assert said in outcome.why.splitlines()[-1]
+    assert "line" in outcome.why
+    assert len(outcome.why.splitlines()) < 20
+
+
+def test_data_that_is_not_here_is_no_failure(log, tmp_path: Path):
+    outcome = perform(Toy(0, log, benchmark="facebook100", options={}), Settings(tmp_path, offline=True, device="cpu"))
+    assert isinstance(outcome, MissingData)
+    assert outcome.root == str(tmp_path)
+    assert "facebook100/Caltech36.mat" in outcome.files
+    assert notes(log) == []
+
+
+# ---- the driver --------------------------------------------------------------------------------------------
+
+
+def test_only_tasks_without_a_record_are_run_and_each_once(log, tmp_path: Path):
+    first = Scripted()
+    run_all([Toy(1, log)], ResultStore(tmp_path / "r"), first, quiet)
+    before = contents(tmp_path / "r")
+    second = Scripted()
+    tally = run_all([Toy(s, log) for s in (0, 1, 2, 2, 0)], ResultStore(tmp_path / "r"), second, quiet)
+    assert (first.asked, second.asked) == ([1], [0, 2])
+    assert (tally.total, tally.found, tally.done, tally.remaining, tally.exit_code) == (3, 1, 2, 0, 0)
+    assert contents(tmp_path / "r").items() >= before.items()
+    assert len(ResultStore(tmp_path / "r")) == 3
+    third = Scripted()
+    assert run_all([Toy(s, log) for s in range(3)], ResultStore(tmp_path / "r"), third, quiet).found == 3
+    assert not third.closed  # no executor is started for nothing
+
+
+def test_failures_and_missing_data_are_told_apart_and_the_others_go_on(log, tmp_path: Path):
+    absent = MissingData("host", "/data", ("a.bin",))
+    executor = Scripted(seed0=Failed("Traceback\nKeyError: 'x'"), seed2=absent)
+    tally = run_all([Toy(s, log) for s in range(4)], ResultStore(tmp_path / "r"), executor, quiet)
+    assert tally.failed == [("toy 0", "Traceback\nKeyError: 'x'")]
+    assert tally.absent == [("toy 2", absent)]
+    assert (tally.done, tally.exit_code) == (2, 1)
+    said = progress.summary(tally)
+    assert "2 of 4 recorded" in said
+    assert "toy 0: KeyError: 'x'" in said
+    assert "data not available for 1 (/data on host): a.bin" in said
+
+
+def test_missing_data_alone_is_no_failure(log, tmp_path: Path):
+    absent = Scripted(seed0=MissingData("host", "/data", ("a.bin",)))
+    assert run_all([Toy(0, log)], ResultStore(tmp_path / "r"), absent, quiet).exit_code == 0
+
+
+def test_a_record_that_another_driver_wrote_first_is_done(log, tmp_path: Path):
+    ours, theirs = ResultStore(tmp_path / "r"), ResultStore(tmp_path / "r")
+    run_all([Toy(0, log)], theirs, Scripted(), quiet)
+    before = contents(tmp_path / "r")
+    tally = run_all([Toy(0, log), Toy(1, log)], ours, Scripted(), quiet)
+    assert (tally.done, tally.theirs, tally.failed, tally.exit_code) == (2, 1, [], 0)
+    assert contents(tmp_path / "r").items() > before.items()
+
+
+def test_a_damaged_file_in_a_records_place_is_a_failure_not_done(log, tmp_path: Path):
+    run_all([Toy(0, log)], ResultStore(tmp_path / "r"), Scripted(), quiet)
+    (path,) = contents(tmp_path / "r")
+    path.write_text("{")
+    tally = run_all([Toy(0, log)], ResultStore(tmp_path / "r"), Scripted(), quiet)
+    assert (tally.done, tally.exit_code) == (0, 1)
+    assert str(path) in tally.failed[0][1]
+    assert "remove it" in tally.failed[0][1]
+    assert path.read_text() == "{"
+
+
+def test_an_interrupted_driver_closes_its_executor_and_says_how_to_go_on(log, tmp_path: Path):
+    executor = Scripted(seed1=KeyboardInterrupt())
+    tally = run_all([Toy(s, log) for s in range(3)], ResultStore(tmp_path / "r"), executor, quiet)
+    assert (tally.done, tally.interrupted, tally.exit_code, executor.closed) == (1, True, 130, True)
+    assert "the same command goes on" in progress.summary(tally)
+
+
+def test_an_error_of_the_driver_itself_stops_everything(log, tmp_path: Path):
+    executor = Scripted()
+
+    def full(*_):
+        raise OSError("disk full")
+
+    store = ResultStore(tmp_path / "r")
+    store.add = full  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="disk full"):
+        run_all([Toy(s, log) for s in range(3)], store, executor, quiet)
+    assert executor.closed
+    assert executor.asked == [0]
+
+
+def test_sigterm_is_heeded_while_tasks_run_and_its_handler_given_back(log, tmp_path: Path):
+    before = signal.getsignal(signal.SIGTERM)
+
+    class Terminated:
+        def run(self, tasks):
+            yield 0, Started()
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+
+    tally = run_all([Toy(0, log)], ResultStore(tmp_path / "r"), Terminated(), quiet)
+    assert tally.interrupted
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_tasks_on_the_same_data_stay_side_by_side(log):
+    mixed = [Toy(s, log, transfer=t) for s in range(2) for t in (1, 0, 2)]
+    assert [(t.transfer, t.seed) for t in near(mixed)] == [(1, 0), (1, 1), (0, 0), (0, 1), (2, 0), (2, 1)]
+
+
+# ---- what is shown -----------------------------------------------------------------------------------------
+
+
+def test_time_left_is_what_remains_at_the_mean_rate_so_far():
+    tally = Tally(total=12, found=2, begun=time.monotonic() - 20)
+    assert tally.seconds_left is None
+    tally.done, tally.failed = 3, [("x", "y")]
+    tally.absent = [("z", MissingData("h", "r", ("f",)))]
+    assert tally.seconds_left == pytest.approx(20 / 4 * 5, rel=0.01)
+
+
+def test_without_a_terminal_lines_come_now_and_then_and_failures_at_once():
+    sink = io.StringIO()
+    with progress.progress(Console(file=sink, width=60)) as show:
+        tally = Tally(100)
+        for n in range(1, 101):
+            tally.done = n
+            if n in (50, 60):
+                tally.done, tally.failed = n - 1, [*tally.failed, (f"toy [{n}]", "frame\nKeyError: 'x'")]
+            show(tally)
+        show(tally)
+    said = sink.getvalue()
+    assert said.count("recorded") < 5
+    assert "toy [50] failed:\nframe\nKeyError: 'x'\n" in said
+    assert "toy [60] failed, as another: KeyError: 'x'\n" in said
+
+
+def test_on_a_terminal_a_table_names_what_runs_and_for_how_long():
+    tally = Tally(40, found=3, done=2, begun=time.monotonic() - 100)
+    tally.running = {i: (f"toy [{i}]", time.monotonic() - 65) for i in range(25)}
+    tally.failed = [("x", "why")]
+    sink = Console(file=io.StringIO(), width=100)
+    sink.print(progress.table(tally))
+    said = sink.file.getvalue()
+    for part in ("recorded", "5 of 40", "running", "25", "failed", "time left", "18 min 53 s", "1 min 05 s  toy [0]"):
+        assert part in said
+    assert "data not available" not in said
+    assert "and 5 more" in said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.4, "0 s"), (59.6, "1 min 00 s"), (3599, "59 min 59 s"), (7500, "2 h 05 min")]
+)
+def test_durations(seconds, said):
+    assert progress.duration(seconds) == said
+
+
+# ---- local processes ---------------------------------------------------------------------------------------
+
+
+def test_jobs_are_one_on_a_cpu_and_never_none():
+    assert default_jobs("cpu") == 1
+    with pytest.raises(ValueError, match="jobs must be at least 1, got 0"):
+        Local(CPU, 0)
+
+
+def test_jobs_on_a_gpu_leave_a_core_and_fit_the_memory(monkeypatch):
+    monkeypatch.setattr(local, "resolve_device", lambda name: local.torch.device("cuda"))
+    monkeypatch.setattr(local, "cores", lambda: 16)
+    monkeypatch.setattr(local, "free_memory", lambda: 1e6)
+    for free, jobs in ((139 * 2**30, 15), (20 * 2**30, 5), (2**30, 1)):
+        monkeypatch.setattr(local.torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**40))
+        assert default_jobs("cuda") == jobs
+
+
+def test_the_environment_of_workers_is_not_the_drivers(monkeypatch):
+    monkeypatch.setenv("A_SETTING", "mine")
+    monkeypatch.delenv("ANOTHER", raising=False)
+    with local.environment({"A_SETTING": "1", "ANOTHER": "1"}):
+        assert os.environ["A_SETTING"] == os.environ["ANOTHER"] == "1"
+    assert os.environ["A_SETTING"] == "mine"
+    assert "ANOTHER" not in os.environ
+
+
+@pytest.mark.slow
+def test_workers_that_die_cost_only_their_own_task(log, tmp_path: Path, monkeypatch):
+    """A worker killed once is made up for, twice is a failure; out of memory beside others is believed of it alone."""
+    monkeypatch.setattr(local, "cores", lambda: 6)
+    acts = {1: "die once", 2: "die", 3: "raise", 4: "crowded once"}
+    toys = [Toy(s, log, 0.1, acts.get(s, "")) for s in range(9)]
+    run = Run("synthetic", OPTIONS, benchmark("synthetic").protocols[0], "erm-mlp", PLAIN, 0)
+    store = ResultStore(tmp_path / "r")
+    tally = run_all([*toys, run], store, Local(CPU, 2), quiet)
+
+    assert sorted(label for label, _ in tally.failed) == ["toy 2", "toy 3"]
+    assert dict(tally.failed)["toy 2"] == "its process was killed by SIGKILL, at the second attempt too"
+    assert "KeyError" in dict(tally.failed)["toy 3"]
+    assert (tally.done, tally.exit_code) == (8, 1)
+    assert [store.find(t) is not None for t in [*toys, run]] == [s not in (2, 3) for s in range(10)]
+    assert {r["seed"]: r["threads"]["OMP_NUM_THREADS"] for r in store if "threads" in r}[0] == "3"
+    begun = Counter(line for line in notes(log) if line.startswith("begun"))
+    assert begun == Counter({f"begun {s}": 2 if s in (1, 2, 4) else 1 for s in range(9)})
+    assert store.find(toys[4])["metrics"]  # the second attempt's, made when all others had ended
+    assert notes(log)[-2:] == ["begun 4", "ended 4"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_start_ends_the_suite(log, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(local, "serve", toy_task.broken)
+    with pytest.raises(OSError, match="a worker could not start: its process ended with status 7"):
+        run_all([Toy(0, log)], ResultStore(tmp_path / "r"), Local(CPU, 1), quiet)
+
+
+@contextmanager
+def driver(root: Path, log: str, count: int, seconds: float, jobs: int = 1):
+    command = [sys.executable, toy_task.__file__, str(root), log, str(count), str(seconds), str(jobs)]
+    pipe, path = subprocess.PIPE, os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        command,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": path},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background ignores it
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def until(condition, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + LONG
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_a_killed_suite_goes_on_and_two_drivers_get_along(log, tmp_path: Path):
+    root = tmp_path / "r"
+    with driver(root, log, 6, 4.0) as killed:
+        until(lambda: contents(root) and len(notes(log)) % 2, killed)  # one is recorded, the next has begun
+        workers = psutil.Process(killed.pid).children(recursive=True)
+        killed.kill()
+        killed.wait()
+        assert psutil.wait_procs(workers, timeout=3)[1] == []  # none goes on with its task
+    before = contents(root)
+    assert len(before) == 1
+    with driver(root, log, 6, 0.4) as one, driver(root, log, 6, 0.4) as other:
+        said = [process.communicate(timeout=LONG) for process in (one, other)]
+        assert [one.returncode, other.returncode] == [0, 0], said
+    assert all("6 of 6 recorded" in out for out, _ in said)
+    after = contents(root)
+    assert after.items() >= before.items()  # neither bytes nor time of writing have changed
+    store = ResultStore(root)
+    assert sorted(r["seed"] for r in store) == list(range(6))
+    assert store.rejected == {}
+    assert not list(root.rglob(".*"))  # no half-written file is left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_a_stopped_suite_keeps_its_records_stops_its_workers_and_says_how_to_go_on(log, tmp_path: Path, stop):
+    root = tmp_path / "r"
+    with driver(root, log, 50, 0.3) as stopped:
+        until(lambda: list(root.rglob("*.json")), stopped)
+        workers = psutil.Process(stopped.pid).children(recursive=True)
+        if stop == signal.SIGINT:
+            os.killpg(stopped.pid, stop)  # as a terminal does
+        else:
+            stopped.send_signal(stop)
+        out, err = stopped.communicate(timeout=LONG)
+    assert stopped.returncode == 130
+    assert "the same command goes on" in out
+    assert "Traceback" not in err
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    assert 1 <= len(ResultStore(root)) < 50
+    assert ResultStore(root).rejected == {}

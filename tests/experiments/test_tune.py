@@ -1,0 +1,138 @@
+"""The search: the same trials for the same seed, sources alone, nothing hidden, nothing run twice."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from edgemask.config import COMMON, HyperParameter
+from edgemask.data.synthetic import demo_family
+from edgemask.errors import DivergenceError
+from edgemask.experiments.tune import Search, Trial, best, source_score
+from edgemask.methods.registry import METHODS, method_spec
+from edgemask.protocol import Protocol
+
+FAMILY = demo_family(90)
+SMALL = {"epochs": 3, "hidden": 32}
+
+
+def search(method: str = "irm", seed: int = 0, **settings: object) -> Search:
+    return Search("demo", "ab→c", method, method_spec(method).under(None, **SMALL | settings), {"alpha": "1"}, seed)
+
+
+def bowl(recipe) -> float:
+    """A made-up score with its best at lr = 1e-3."""
+    return float(-((np.log10(recipe.lr) + 3) ** 2))
+
+
+def test_the_first_trial_is_the_defaults(tmp_path):
+    done = search().run(1, bowl, tmp_path / "s.json")
+    assert done[0].settings["lr"] == 1e-3
+    assert done[0].settings["weight"] == method_spec("irm").make.hyper["weight"].default
+    assert done[0].score == 0
+
+
+def test_a_seed_decides_all_trials_and_another_seed_others(tmp_path):
+    one, again, other = (search(seed=s).run(6, bowl, tmp_path / f"{i}.json") for i, s in enumerate((0, 0, 1)))
+    assert one == again
+    assert one[1:] != other[1:]
+
+
+def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path):
+    whole = search().run(8, bowl, tmp_path / "whole.json")
+    calls = []
+
+    def counted(recipe):
+        calls.append(recipe)
+        return bowl(recipe)
+
+    search().run(5, counted, tmp_path / "part.json")
+    assert search().run(8, counted, tmp_path / "part.json") == whole
+    assert len(calls) == 8
+    assert search().run(3, counted, tmp_path / "part.json") == whole[:3]
+    assert len(calls) == 8
+
+
+def test_the_search_learns_from_its_trials(tmp_path):
+    done = search().run(30, bowl, tmp_path / "s.json")
+    early, late = ([t.score for t in part] for part in (done[1:11], done[20:]))
+    assert np.mean(late) > np.mean(early)
+
+
+def test_a_trial_that_diverges_has_failed_and_is_shown(tmp_path):
+    def broken(recipe):
+        if recipe.lr != 1e-3:
+            raise DivergenceError("epoch 3: the loss is nan")
+        return 0.5
+
+    done = search().run(4, broken, tmp_path / "s.json")
+    assert [t.score for t in done] == [0.5, None, None, None]
+    assert done[1].failed == "DivergenceError: epoch 3: the loss is nan"
+    assert best(done) == done[0]
+    with pytest.raises(ValueError, match="all 1 trials failed: DivergenceError"):
+        best(done[1:2])
+
+
+def test_any_other_error_stops_the_search_and_loses_nothing(tmp_path):
+    path = tmp_path / "s.json"
+    search().run(2, bowl, path)
+    with pytest.raises(ZeroDivisionError):
+        search().run(4, lambda recipe: 1 / 0, path)
+    assert len(json.loads(path.read_text())["trials"]) == 2
+
+
+def test_a_file_of_another_search_is_refused(tmp_path):
+    path = tmp_path / "s.json"
+    search().run(1, bowl, path)
+    with pytest.raises(ValueError, match="holds another search: its seed is 0, here 1"):
+        search(seed=1).run(1, bowl, path)
+    path.write_text("{")
+    with pytest.raises(ValueError, match="is not a record of a search"):
+        search().run(1, bowl, path)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_s_drawn_settings_are_legal(method, tmp_path):
+    for trial in search(method).run(3, bowl, tmp_path / "s.json"):
+        assert set(trial.settings) == set(COMMON) | set(method_spec(method).make.hyper)
+        search(method).settled(trial.settings)
+
+
+def test_scores_come_from_sources_alone():
+    """With the target's labels scrambled every score stays what it was."""
+    stream = np.random.default_rng(0)
+    protocol = Protocol("ab→c", ("alpha", "beta"), ("gamma",), ("micro_f1",))
+    gamma = FAMILY["gamma"]
+    scrambled = FAMILY | {"gamma": gamma.replace(y=stream.permutation(gamma.first_labels))}
+    scores = []
+    for family in (FAMILY, scrambled):
+        training, _ = protocol.open(family)
+        recipe = method_spec("erm-gcn").under(None, epochs=5)
+        scores.append(source_score("erm-gcn", recipe, training, seed=0, device=torch.device("cpu")))
+    assert scores[0] == scores[1]
+    assert 0 < scores[0] <= 1
+
+
+def test_one_source_is_scored_on_withheld_labels():
+    training, _ = Protocol("a→c", ("alpha",), ("gamma",), ("micro_f1",)).open(FAMILY)
+    recipe = method_spec("erm-gcn").under(None, epochs=5)
+    assert 0 < source_score("erm-gcn", recipe, training, seed=0, device=torch.device("cpu")) <= 1
+
+
+def test_values_are_checked_and_brought_inside_the_searched_range():
+    law = HyperParameter(0.5, 0, 10, search=(1.0, 2.0))
+    assert law.clip(0.5) == 1.0
+    assert law.legal.check("x", 7) == 7.0
+    with pytest.raises(ValueError, match=r"x must be a number in \[0, 10\], got 11"):
+        law.legal.check("x", 11)
+    with pytest.raises(ValueError, match=r"n must be an integer in \[1, 5\], got 1.5"):
+        HyperParameter(2, 1, 5, law="int").legal.check("n", 1.5)
+    with pytest.raises(ValueError, match="c must be one of a, b, got 'd'"):
+        HyperParameter("a", law="choice", choices=("a", "b")).legal.check("c", "d")
+
+
+def test_a_trial_keeps_its_shape_in_the_file(tmp_path):
+    path = tmp_path / "s.json"
+    done = search().run(2, bowl, path)
+    assert [Trial(**t) for t in json.loads(path.read_text())["trials"]] == done

@@ -1,0 +1,32 @@
+"""The replication page is what the records say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paper.replication import CITATION, TWITCH, Row, citation_row, page
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_page_is_what_the_records_say():
+    assert (ROOT / "docs" / "replication.md").read_text(encoding="utf-8") == page(ROOT / "results")
+
+
+def test_a_row_without_its_records_is_an_error_not_a_blank():
+    with pytest.raises(ValueError, match="GCN, AC→D: 0 records under results/, expected 5"):
+        citation_row(Row("GCN", "erm-gcn"), [])
+
+
+def test_a_command_names_every_setting():
+    row = Row("x", "erm-gcn", "paper", {"alpha": (0.0, 0.5), "epochs": 3}, 7)
+    assert row.command("citation") == (
+        "edgemask bench citation --method erm-gcn --seeds 7 --recipe paper --set alpha=0,0.5 --set epochs=3"
+    )
+
+
+@pytest.mark.parametrize("row", [*CITATION, *TWITCH], ids=lambda r: r.label)
+def test_every_row_has_at_least_five_seeds(row):
+    assert row.seeds >= 5
