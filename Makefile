@@ -31,18 +31,18 @@ test: lint
 	@$(PYTEST) -n 2
 
 test-fast: setup
-	@$(PYTEST) -n 2 -m "fast and not browser and not paper"
+	@$(PYTEST) -n 2 --fast
 
 # Each line runs the numerical tests as on another machine. Results may differ there in the last bits, never in meaning.
 test-portable: setup
 	@echo "== NumPy without AVX-512"
-	@NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR" $(PYTEST) -n 2 -m "numerical and not browser and not paper"
+	@NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR" $(PYTEST) -n 2 -m "numerical and not slow and not browser and not paper"
 	@echo "== torch without vector instructions"
-	@ATEN_CPU_CAPABILITY=default $(PYTEST) -n 2 -m "numerical and not browser and not paper"
+	@ATEN_CPU_CAPABILITY=default $(PYTEST) -n 2 -m "numerical and not slow and not browser and not paper"
 	@echo "== Numba for a generic CPU"
-	@NUMBA_CPU_NAME=generic $(PYTEST) -n 2 -m "numerical and not browser and not paper"
+	@NUMBA_CPU_NAME=generic $(PYTEST) -n 2 -m "numerical and not slow and not browser and not paper"
 	@echo "== two OpenMP threads"
-	@OMP_NUM_THREADS=2 $(PYTEST) -n 2 -m "numerical and not browser and not paper"
+	@OMP_NUM_THREADS=2 $(PYTEST) -n 2 -m "numerical and not slow and not browser and not paper"
 
 test-browser: setup
 	@if [ ! -x /usr/bin/chromium ]; then \
@@ -55,7 +55,7 @@ test-browser: setup
 	@$(PYTEST) -m browser tests/browser
 
 check-paper: setup
-	@$(PYTEST) -n 2 -m paper tests/paper
+	@$(PYTEST) -n 2 -m paper tests
 
 paper: setup
 	@$(BIN)/python -m paper

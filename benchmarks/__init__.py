@@ -1,1 +1,1 @@
-"""Speed and memory of edgemask beside the stock libraries and plain torch: `python -m benchmarks --help`."""
+"""Speed and memory of edgemask compared with stock libraries and plain torch: `python -m benchmarks --help`."""

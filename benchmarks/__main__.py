@@ -1,8 +1,8 @@
-"""Measure, print, record: python -m benchmarks [--part PART …] [--device cuda] [--data-root …] [--up-to N]
+"""Measure speed and memory: python -m benchmarks [--part PART …] [--device cuda] [--data-root …] [--up-to N]
 
-Every measurement runs in a fresh process, with one number of threads for all rivals; times are medians, what loads or
-compiles on first use left out. A record per part and machine goes to `results/speed`, from which
-`python -m benchmarks.page > docs/performance.md` makes the page.
+Every measurement runs in a new process, and all implementations use the same number of threads. Times are medians and
+exclude loading and compiling on first use. One record per part and machine is written to `results/speed`;
+`python -m benchmarks.page > docs/performance.md` makes the page from these records.
 """
 
 from __future__ import annotations
@@ -23,6 +23,13 @@ PARTS = ("descent", "ascent", "enrich", "kernels", "run", "growth", "scale", "sp
 
 
 def measure(part: str, setup: Setup, up_to: int) -> Figures:
+    """Measure one part and return its figures.
+
+    Args:
+        part: One of `PARTS`.
+        setup: Device, threads and folders.
+        up_to: Largest number of nodes of the part `growth`.
+    """
     sizes = [n for n in scale.SIZES if n <= up_to]
     jobs: dict[str, tuple[Callable[..., Figures], dict[str, Any]]] = {
         "descent": (steps.part, {"step": "descent"}),
@@ -42,20 +49,30 @@ def measure(part: str, setup: Setup, up_to: int) -> Figures:
 
 
 def main() -> None:
+    """Measure the parts named on the command line, write their records and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--part", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"of {', '.join(PARTS)} [default: all]"
+        "--part",
+        nargs="+",
+        choices=PARTS,
+        default=PARTS,
+        metavar="PART",
+        help=f"parts to measure: {', '.join(PARTS)} [default: all]",
     )
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of every library")
-    parser.add_argument("--data-root", help="folder of the data [default: $EDGEMASK_DATA, else the user cache]")
-    parser.add_argument("--up-to", type=int, default=scale.SIZES[-1], help="the largest size of growth")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--device",
+        default="cuda" if torch.cuda.is_available() else "cpu",
+        help="[default: cuda if there is one, else cpu]",
+    )
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads of every library")
+    parser.add_argument("--data-root", help="data folder [default: $EDGEMASK_DATA, else the user's cache folder]")
+    parser.add_argument("--up-to", type=int, default=scale.SIZES[-1], help="largest number of nodes of the part growth")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = options.data_root and str(Path(options.data_root).resolve())
         setup = Setup(options.device, options.threads, folder, root)
-        grown: Figures = {"points": []}  # of growth, whose last point may serve as `scale`
+        grown: Figures = {"points": []}  # figures of `growth`, whose last point can be used for `scale`
         for part in options.part:
             if part == "scale" and [p for p in grown["points"] if p["nodes"] == scale.SIZES[-1]]:
                 figures = grown | {"points": grown["points"][-1:], "exponents": {}}

@@ -1,4 +1,4 @@
-"""What the parts share: inputs, clocks, peak memory, a fresh process for each measurement, records."""
+"""Shared parts of the benchmarks: inputs, clocks, peak memory, measurements in new processes, and records."""
 
 from __future__ import annotations
 
@@ -29,26 +29,38 @@ from edgemask.nn.kernels import reference
 
 Figures = dict[str, Any]
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "speed"
-SLEEP = 60_000_000  # cycles of a GPU, some 30 ms
+SLEEP = 60_000_000  # GPU cycles, about 30 ms
 LIBRARIES = ("torch", "torch-geometric", "triton", "numba", "numpy", "scipy", "scikit-learn")
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Where and how everything of one call is measured."""
+    """Device, threads and folders of all measurements of one call.
+
+    Args:
+        device: Name of the torch device.
+        threads: Number of threads of every library.
+        folder: Folder for inputs that are prepared once for all measurements.
+        data_root: Folder of the benchmark data.
+        shared: Whether this is already a new process, which all measurements of the part share.
+    """
 
     device: str
     threads: int
-    folder: str  # of inputs made once for all measurements
+    folder: str
     data_root: str | None = None
-    shared: bool = False  # this process is a fresh one already, and all measurements of the part share it
+    shared: bool = False
 
     @property
     def where(self) -> torch.device:
+        """The device."""
         return torch.device(self.device)
 
     def graph(self, name: str = "acmv9") -> Graph:
-        """A citation graph, read from the data once and from a plain file after: reading the original takes memory."""
+        """Return a citation graph.
+
+        The original file is read once. Later calls read a plain copy, because reading the original takes more memory.
+        """
         path = Path(self.folder) / f"{name}.npz"
         if not path.exists():
             store = Store(self.data_root, offline=True)
@@ -60,10 +72,15 @@ class Setup:
 
 
 def seconds(call: Callable[[], object], device: torch.device, inner: int = 1) -> float:
-    """Seconds of one call: on a GPU between two events on its stream, with nothing else under way.
+    """Return the seconds of one call.
 
-    Of `inner` calls in a row, on a GPU alone, the time of the device is taken: it sleeps first, so that all of them are
-    launched before the first is run, and launching them is no part of their time.
+    On a GPU this is the time between two events on its stream, while nothing else runs.
+
+    Args:
+        call: The call to time.
+        device: Where it computes.
+        inner: On a GPU, the number of calls in a row. If it is above 1, the device first sleeps until all calls are
+            launched, so that the result excludes the time of launching them.
     """
     if device.type != "cuda":
         start = time.perf_counter()
@@ -91,7 +108,20 @@ def repeated(
     within: float = 6.0,
     inner: int = 1,
 ) -> dict[str, Figures]:
-    """Median seconds of each call, the calls taking turns: `least` times or more, until `within` seconds are over."""
+    """Time several calls in turn.
+
+    Args:
+        calls: The calls by name.
+        device: Where they compute.
+        warm_up: Rounds before the measurement.
+        least: Smallest number of rounds.
+        most: Largest number of rounds.
+        within: Seconds after which no round is started, once there are `least` rounds.
+        inner: Calls in a row, as in `seconds`.
+
+    Returns:
+        For each call the median of its seconds, their range, and the number of rounds.
+    """
     for _ in range(warm_up):
         for call in calls.values():
             seconds(call, device)
@@ -112,35 +142,38 @@ def repeated(
 
 
 def isolated(setup: Setup, job: Callable[..., Figures], /, **arguments: Any) -> Figures:
-    """`job(setup, **arguments)` in a fresh process, with the setup's number of threads in every library."""
+    """Run `job(setup, **arguments)` in a new process, with the setup's number of threads in every library."""
     if setup.shared:
         Memory(setup.where).reset()
         return job(setup, **arguments)
     with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "answer.json"
-        asked = {"module": job.__module__, "job": job.__name__, "setup": vars(setup), "arguments": arguments}
-        command = [sys.executable, "-m", "benchmarks.common", json.dumps(asked), str(answer)]
+        output = Path(folder) / "answer.json"
+        task = {"module": job.__module__, "job": job.__name__, "setup": vars(setup), "arguments": arguments}
+        command = [sys.executable, "-m", "benchmarks.common", json.dumps(task), str(output)]
         names = ("OMP", "OPENBLAS", "MKL", "NUMBA")
         threads = {f"{name}_NUM_THREADS": str(setup.threads) for name in names}
         subprocess.run(command, check=True, env=os.environ | threads, cwd=Path(__file__).parent.parent)
-        figures: Figures = json.loads(answer.read_text())
+        figures: Figures = json.loads(output.read_text())
         return figures
 
 
-def perform(asked: str, answer: str) -> None:
-    """What `isolated` runs in the fresh process. On a GPU, whose memory is counted by what is allocated, it serves for
-    all measurements of a part: starting another takes longer than most of them."""
-    job = json.loads(asked)
+def perform(task: str, output: str) -> None:
+    """Run a task of `isolated` in the new process, and write its figures to the file `output`.
+
+    On a GPU, all measurements of a part share this process: starting another process takes longer than most of them,
+    and peak memory is counted by allocations, which can be reset.
+    """
+    job = json.loads(task)
     setup = Setup(**job["setup"])
     torch.set_num_threads(setup.threads)
     module = importlib.import_module(job["module"])
     figures = getattr(module, job["job"])(replace(setup, shared=setup.where.type == "cuda"), **job["arguments"])
-    Path(answer).write_text(json.dumps(figures))
+    Path(output).write_text(json.dumps(figures))
 
 
 @contextmanager
 def plain_operators(wanted: bool) -> Iterator[None]:
-    """Run the networks on the plain torch operators, where wanted, in place of the device's own."""
+    """Inside a block, run the networks on the plain torch operators if `wanted`, instead of those of the device."""
     chosen = backend.backend
     with ExitStack() as stack:
         for module in [m for name, m in sys.modules.items() if name.startswith("edgemask.")] if wanted else []:
@@ -151,21 +184,25 @@ def plain_operators(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def peaks(device: torch.device) -> Iterator[dict[str, dict[str, float]]]:
-    """MiB on the host and on the device, filled in when the block ends: held when it began (`inputs`), at most while it
-    ran (`block`), and at most since the process began (`process`)."""
+    """Measure MiB on the host and on the device during a block.
+
+    The yielded dictionary holds the memory in use at the start of the block (`inputs`). When the block ends, the peak
+    of the block (`block`) and the peak since the start of the process (`process`) are added.
+    """
     meter = Memory(device)
-    loaded = meter.peak()
+    before = meter.peak()
     meter.reset()
-    held = {"inputs": meter.peak()}
-    yield held
-    held["block"] = meter.peak()
-    held["process"] = {where: max(loaded[where], value) for where, value in held["block"].items()}
+    peak = {"inputs": meter.peak()}
+    yield peak
+    peak["block"] = meter.peak()
+    peak["process"] = {where: max(before[where], value) for where, value in peak["block"].items()}
 
 
 # ---- records -------------------------------------------------------------------------------------------
 
 
 def machine(setup: Setup) -> Figures:
+    """Describe the machine: device, threads, system and versions of the libraries."""
     cuda = setup.where.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(setup.where) if cuda else f"{os.cpu_count()} cores",
@@ -177,6 +214,7 @@ def machine(setup: Setup) -> Figures:
 
 
 def installed(name: str) -> str:
+    """Return the version of a package, or an empty string if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -184,16 +222,20 @@ def installed(name: str) -> str:
 
 
 def write_record(setup: Setup, part: str, figures: Figures, results: Path = RESULTS) -> Path:
-    """One file per part and machine; a new measurement replaces the old."""
-    here = machine(setup)
+    """Write the record of a part on this machine, and return its file. It replaces an older record."""
+    description = machine(setup)
     results.mkdir(parents=True, exist_ok=True)
-    path = results / f"{part}-{here['device'].lower().replace(' ', '-')}.json"
-    path.write_text(json.dumps({"part": part, "machine": here, "figures": figures}, indent=1) + "\n")
+    path = results / f"{part}-{description['device'].lower().replace(' ', '-')}.json"
+    path.write_text(json.dumps({"part": part, "machine": description, "figures": figures}, indent=1) + "\n")
     return path
 
 
 def read_record(path: Path) -> Figures:
-    """A record from disk; anything else is a `ValueError` naming the file."""
+    """Read a record.
+
+    Raises:
+        ValueError: The file is not a record. The message names the file.
+    """
     try:
         record: Figures = json.loads(path.read_text(encoding="utf-8"))
         record["part"], record["machine"]["device"], record["figures"]

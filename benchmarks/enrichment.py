@@ -1,4 +1,4 @@
-"""Enrichment of ACMv9, 10 neighbours and 100 spectral clusters: edgemask against scikit-learn."""
+"""Enrichment of ACMv9 with 10 neighbours and 100 spectral clusters: edgemask and scikit-learn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ K, CLUSTERS = 10, 100
 
 
 def part(setup: Setup) -> Figures:
-    """Each of the four in a process of its own; then how good the answers are."""
+    """Measure the four jobs, each in its own process, and the quality of their results."""
     isolated(setup, prepare)
     kinds = {"knn": ("our_neighbours", "stock_neighbours"), "spectral": ("our_clusters", "stock_clusters")}
     figures = {
@@ -32,23 +32,28 @@ def part(setup: Setup) -> Figures:
 
 
 def prepare(setup: Setup) -> Figures:
+    """Write the graph to the folder that all processes share."""
     return {"nodes": setup.graph().num_nodes}
 
 
 def our_neighbours(setup: Setup, graph: Graph) -> Array:
+    """Find neighbours with edgemask."""
     return knn(graph.x, K, device=setup.where)
 
 
 def stock_neighbours(setup: Setup, graph: Graph) -> Array:
-    found = kneighbors_graph(graph.x, K, mode="distance", metric="cosine")
-    return found.indices.reshape(-1, K)
+    """Find neighbours with scikit-learn."""
+    neighbours = kneighbors_graph(graph.x, K, mode="distance", metric="cosine")
+    return neighbours.indices.reshape(-1, K)
 
 
 def our_clusters(setup: Setup, graph: Graph) -> Array:
+    """Find clusters with edgemask."""
     return enrich(graph, k=0, clusters=CLUSTERS, device=setup.where).clusters
 
 
 def stock_clusters(setup: Setup, graph: Graph) -> Array:
+    """Find clusters with scikit-learn."""
     return SpectralClustering(n_clusters=CLUSTERS, affinity="rbf", random_state=0).fit_predict(graph.x)
 
 
@@ -58,21 +63,24 @@ JOBS: dict[str, Callable[[Setup, Graph], Array]] = {
 
 
 def measured(setup: Setup, job: str) -> Figures:
-    """Time and peak of one job, its answer kept; a small graph first, for what is loaded or compiled on first use."""
+    """Measure time and peak memory of one job and save its result.
+
+    The job first runs on a small graph, so that loading and compiling are not measured.
+    """
     call = JOBS[job]
     call(setup, domain(Family(nodes=2 * CLUSTERS, kind="words", features=500), Wiring(), "small"))
-    graph, answers = setup.graph(), []
-    calls = {job: lambda: answers.append(call(setup, graph))}
+    graph, results = setup.graph(), []
+    calls = {job: lambda: results.append(call(setup, graph))}
     with peaks(setup.where) as peak:
         taken = repeated(calls, setup.where, warm_up=0, least=1, most=7, within=6.0)[job]
-    np.save(Path(setup.folder) / f"{job}.npy", answers[-1])
+    np.save(Path(setup.folder) / f"{job}.npy", results[-1])
     return taken | {"peak": peak}
 
 
 def quality(setup: Setup) -> Figures:
-    """Purity of both clusterings by class, and the share of neighbour lists' places with the same similarity."""
+    """Return the purity of both clusterings, and the share of places in the neighbour lists with equal similarity."""
     graph = setup.graph()
-    found = {job: np.load(Path(setup.folder) / f"{job}.npy") for job in JOBS}
+    results = {job: np.load(Path(setup.folder) / f"{job}.npy") for job in JOBS}
     x: Any = graph.x.astype(np.float64)
     x = x.multiply(1 / np.sqrt(x.multiply(x).sum(axis=1))[:, None]).tocsr()
 
@@ -80,19 +88,19 @@ def quality(setup: Setup) -> Figures:
         rows = np.repeat(np.arange(len(lists)), K)
         return np.sort(np.asarray(x[rows].multiply(x[lists.ravel()]).sum(axis=1)).reshape(-1, K), axis=1)
 
-    ours, theirs = similarities(found["our_neighbours"]), similarities(found["stock_neighbours"])
+    ours, stock = similarities(results["our_neighbours"]), similarities(results["stock_neighbours"])
     return {
         "purity": {
-            "edgemask": purity(graph.first_labels, found["our_clusters"]),
-            "scikit-learn": purity(graph.first_labels, found["stock_clusters"]),
+            "edgemask": purity(graph.first_labels, results["our_clusters"]),
+            "scikit-learn": purity(graph.first_labels, results["stock_clusters"]),
         },
-        "same_similarity": float(np.isclose(ours, theirs, atol=1e-6).mean()),
+        "same_similarity": float(np.isclose(ours, stock, atol=1e-6).mean()),
     }
 
 
 def purity(labels: Array, clusters: Array) -> float:
-    """Share of the nodes in a cluster that are of its most frequent class."""
-    held = clusters >= 0
+    """Return the share of clustered nodes that belong to the most frequent class of their cluster."""
+    clustered = clusters >= 0
     counts = np.zeros((clusters.max() + 1, labels.max() + 1))
-    np.add.at(counts, (clusters[held], labels[held]), 1)
-    return float(counts.max(axis=1).sum() / held.sum())
+    np.add.at(counts, (clusters[clustered], labels[clustered]), 1)
+    return float(counts.max(axis=1).sum() / clustered.sum())

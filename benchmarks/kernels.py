@@ -1,7 +1,7 @@
-"""The operators alone, forward and backward: ours for the device against plain torch, taking turns in one process.
+"""The operators alone, forward and backward: those for the device and those of plain torch, in turn in one process.
 
-Beside each time the bandwidth it amounts to, counting one gathered row per edge and everything else once, against the
-bandwidth of a plain copy on the same device.
+For each time the corresponding bandwidth is computed, counting one gathered row per edge and all other data once. It is
+compared with the bandwidth of a plain copy on the same device.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from edgemask.nn.kernels import reference
 from edgemask.nn.tensors import Edges
 
 HEADS, WIDTH = RECIPE.heads, RECIPE.hidden
-LARGE = (300_000, 3_000_000)  # nodes and edges of a graph whose rows no cache holds
+LARGE = (300_000, 3_000_000)  # nodes and edges of a graph whose rows do not fit into a cache
 FLOAT, INDEX = 4, 8  # bytes
-INNER = 10  # calls in a row on a GPU: one alone takes longer to launch than to run
+INNER = 10  # calls in a row on a GPU: a single call takes longer to launch than to run
 
 
 def part(setup: Setup) -> Figures:
+    """Measure the copy and the operators, on ACMv9 and on a GPU also on a large random graph."""
     isolated(setup, prepare)
     sizes = ["acmv9", "large"] if setup.where.type == "cuda" else ["acmv9"]
     return {"copy": isolated(setup, copy), **{size: isolated(setup, operators, size=size) for size in sizes}}
 
 
 def copy(setup: Setup) -> Figures:
-    """Bytes read and written per second by a copy of 1 GiB (CPU: 256 MiB)."""
+    """Measure the bytes per second that a copy of 1 GiB (CPU: 256 MiB) reads and writes."""
     size = 2**30 if setup.where.type == "cuda" else 2**28
     a, b = (torch.ones(size // FLOAT, device=setup.where) for _ in range(2))
     taken = repeated({"copy": lambda: b.copy_(a)}, setup.where, within=2.0, inner=INNER)["copy"]
@@ -39,7 +40,7 @@ def copy(setup: Setup) -> Figures:
 
 
 def operators(setup: Setup, size: str) -> Figures:
-    """Each operator forward and backward, in both implementations."""
+    """Time each operator forward and backward, in both implementations."""
     device = setup.where
     module = import_module(f"edgemask.nn.kernels.{'gpu' if device.type == 'cuda' else 'cpu'}")
     torch.manual_seed(0)
@@ -48,19 +49,20 @@ def operators(setup: Setup, size: str) -> Figures:
     for name, (inputs, call) in cases(edges, device).items():
         taken = passes({"edgemask": module, "plain torch": reference}, inputs, call, device)
         moved = traffic(name, edges)
-        for way, rivals in taken.items():
-            figures["operators"][f"{name}, {way}"] = rivals | {"bytes": moved[way]}
+        for direction, times in taken.items():
+            figures["operators"][f"{name}, {direction}"] = times | {"bytes": moved[direction]}
     return figures
 
 
 def random_edges(nodes: int, count: int, device: torch.device) -> Edges:
+    """Return about `count` distinct random edges without self-loops."""
     key = torch.randint(nodes * nodes, (count,), device=device).unique()
     src, dst = key % nodes, key // nodes
     return Edges.build(src[src != dst], dst[src != dst], nodes)
 
 
 def cases(edges: Edges, device: torch.device) -> dict[str, tuple[list[Tensor], Callable[..., Tensor]]]:
-    """By operator, the inputs that gradients go to and the call of a backend with them."""
+    """Return, for each operator, the inputs with gradients and a function that calls it in a given module."""
     nodes, real = edges.num_nodes, edges.num_real
 
     def random(*shape: int) -> Tensor:
@@ -86,7 +88,7 @@ def passes(
     device: torch.device,
     within: float = 3.0,
 ) -> dict[str, dict[str, Figures]]:
-    """Forward, and backward to all inputs, of each implementation in turn."""
+    """Time the forward pass, and the backward pass to all inputs, of each implementation in turn."""
     outputs = {who: call(module, *inputs) for who, module in modules.items()}
     up = torch.rand_like(next(iter(outputs.values())))
     forward = {who: (lambda m=module: call(m, *inputs)) for who, module in modules.items()}
@@ -100,7 +102,7 @@ def passes(
 
 
 def traffic(name: str, edges: Edges) -> dict[str, int]:
-    """Bytes that must move, forward and backward: a row per edge where rows are gathered, the rest once."""
+    """Return the bytes that each pass must move: one row per edge if rows are gathered, and all other data once."""
     nodes, real, entries = edges.num_nodes, edges.num_real, len(edges.src)
     row = {
         "attend": HEADS * WIDTH * FLOAT,
@@ -111,6 +113,6 @@ def traffic(name: str, edges: Edges) -> dict[str, int]:
     per_edge = {"attend": HEADS * FLOAT + FLOAT, "aggregate": FLOAT, "edge_mlp": FLOAT, "gcn_weights": FLOAT}[name]
     count = real if name == "edge_mlp" else entries
     forward = count * (row + per_edge + INDEX) + nodes * (row + INDEX)
-    # backward gathers in both orders of the edges: by destination for the edge's own gradient, by source for the rows'
+    # The backward pass gathers by destination for the gradients of edges, and by source for the gradients of rows.
     backward = 2 * count * (row + per_edge + INDEX) + 2 * nodes * (row + INDEX)
     return {"forward": forward, "backward": backward}

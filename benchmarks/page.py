@@ -1,4 +1,4 @@
-"""`docs/performance.md` and its plot, made from the records under `results/speed`.
+"""Make `docs/performance.md` and its plot from the records in `results/speed`.
 
 python -m benchmarks.page > docs/performance.md
 """
@@ -16,24 +16,28 @@ from benchmarks.show import Record, machine_name, on_cpu, over_inputs, peak_mib,
 
 TEMPLATE = Path(__file__).with_name("page.md")
 PLOT = RESULTS.parent.parent / "docs" / "growth.svg"
+STEP_HEAD = ("", "time", "relative to edgemask", "peak memory", "memory above inputs", "steps", "repeats")
+ENRICH_HEAD = ("", "", "time", "relative to edgemask", "memory above inputs", "purity", "repeats")
 
 
 def steps(record: Record) -> str:
+    """Format the record of a descent or ascent step."""
     figures, rows = record["figures"], []
     ours = figures["variants"]["edgemask"]["seconds"]
     for name, v in figures["variants"].items():
         how, ratio = "replayed" if v["replayed"] else "launched", f"{v['seconds'] / ours:.1f} ×"
-        peak, over = (size(held(v["peak"], record)) for held in (peak_mib, over_inputs))
+        peak, over = (size(measure(v["peak"], record)) for measure in (peak_mib, over_inputs))
         rows.append([name, time(v["seconds"]), ratio, peak, over, how, v["repeats"]])
     for name, p in figures["products"].items():
         ratio = f"{p['seconds'] / ours:.2f} ×"
-        rows.append([f"of which {name} products", time(p["seconds"]), ratio, "", "", "", p["repeats"]])
+        rows.append([f"{name} products alone", time(p["seconds"]), ratio, "", "", "", p["repeats"]])
     shape = "{nodes:,} nodes, {edges:,} edges, {features:,} features.".format(**figures["inputs"])
     shape += launches("products", figures["products"]["sparse"], record)
-    return f"{shape}\n\n{table(['', 'time', 'of ours', 'peak', 'over inputs', 'steps', 'repeats'], rows)}"
+    return f"{shape}\n\n{table(STEP_HEAD, rows)}"
 
 
 def enrich(record: Record) -> str:
+    """Format the record of enrichment."""
     figures, rows = record["figures"], []
     for kind, title in (("knn", "10 nearest neighbours"), ("spectral", "100 spectral clusters")):
         for who, v in figures[kind].items():
@@ -42,14 +46,18 @@ def enrich(record: Record) -> str:
             over = size(v["peak"]["block"]["host"] - v["peak"]["inputs"]["host"])
             rows.append([title, who, time(v["seconds"]), ratio, over, purity, v["repeats"]])
     same = 100 * figures["quality"]["same_similarity"]
-    note = f"{same:.3f} % of the neighbours are as similar as those scikit-learn finds; of equals it may take others."
-    return f"{table(['', '', 'time', 'of ours', 'memory over inputs', 'purity', 'repeats'], rows)}\n\n{note}"
+    note = (
+        f"{same:.3f} % of the neighbours are as similar as those of scikit-learn. Among equally similar nodes, "
+        "scikit-learn may choose others."
+    )
+    return f"{table(ENRICH_HEAD, rows)}\n\n{note}"
 
 
 def kernels(record: Record) -> str:
+    """Format the record of the operators."""
     figures = record["figures"]
     copy = figures["copy"]["bandwidth"]
-    parts = [f"A copy moves {copy / 1e9:,.0f} GB/s, bytes read and bytes written."]
+    parts = [f"A copy moves {copy / 1e9:,.0f} GB/s, counting bytes read and bytes written."]
     parts[0] += launches("operators", figures["copy"], record)
     for name in sorted(figures.keys() - {"copy"}):
         rows = []
@@ -59,28 +67,30 @@ def kernels(record: Record) -> str:
             share = f"{100 * speed / copy:.0f} %"
             rows.append([operator, time(ours), time(plain), f"{plain / ours:.1f} ×", f"{speed / 1e9:,.0f} GB/s", share])
         parts.append(f"{name}: {figures[name]['nodes']:,} nodes, {figures[name]['edges']:,} edges.")
-        parts.append(table(["", "edgemask", "plain torch", "ratio", "bandwidth", "of a copy"], rows))
+        parts.append(table(["", "edgemask", "plain torch", "ratio", "bandwidth", "share of a copy's"], rows))
     return "\n\n".join(parts)
 
 
 def launches(what: str, figure: Record, record: Record) -> str:
-    """On a GPU, whether the time of a launch is part of what was measured."""
+    """Say, for records of a GPU, whether the measured times include launching."""
     if on_cpu(record):
         return ""
     if (count := figure.get("in_a_row", 1)) > 1:
-        return f" Of {what}, {count} in a row were launched ahead: times are the device's alone."
-    return f" Of {what}, each was launched on its own: times below a millisecond are mostly those of the launch."
+        return f" The {what} were launched ahead, {count} in a row: their times are those of the device only."
+    return f" The {what} were launched one by one: their times below a millisecond are mostly launch times."
 
 
 def run(record: Record) -> str:
+    """Format the record of a whole run."""
     figures = record["figures"]
     scores = ", ".join(f"{name} {100 * value:.1f}" for name, value in figures["metrics"].items())
     peak = size(peak_mib(figures["peak"], record))
     row = [f"`{figures['recipe']}`, {figures['transfer']}", time(figures["seconds"]), peak, scores, figures["rule"]]
-    return table(["run", "time", "peak", "accuracy", "selection rule"], [row])
+    return table(["run", "time", "peak memory", "accuracy", "selection rule"], [row])
 
 
 def growth(record: Record) -> str:
+    """Format the record of one or more sizes."""
     rows = []
     for p in record["figures"]["points"]:
         times = [time(p[cost]) for cost in ("knn", "spectral", "enrich", "epoch")]
@@ -90,25 +100,29 @@ def growth(record: Record) -> str:
         rows.append(
             ["exponent", "", *(f"{fitted[cost]:.2f}" for cost in ("knn", "spectral", "enrich", "epoch")), "", ""]
         )
-    head = ["nodes", "edges / in an epoch", "kNN", "clusters", "enrichment", "epoch", "recall of the kNN", "peak"]
-    return f"Neighbours by {record['figures']['search']} search.\n\n{table(head, rows)}"
+    head = ["nodes", "edges / edges in an epoch", "kNN", "clusters", "enrichment", "epoch", "kNN recall", "peak memory"]
+    search = {"index": "approximate index", "exact": "exact search"}[record["figures"]["search"]]
+    return f"Neighbour search: {search}.\n\n{table(head, rows)}"
 
 
 def plan(record: Record) -> str:
+    """Format the record of plans."""
     rows = []
     for name, case in record["figures"].items():
         both = case["planned"], case["real"]
-        (ahead, real), (guess, held) = ([side[key] for side in both] for key in ("seconds", "peak_mib"))
+        (planned, real), (planned_peak, real_peak) = ([side[key] for side in both] for key in ("seconds", "peak_mib"))
         times, sizes = (
-            [time(ahead), time(real), f"{ahead / real:.2f}"],
-            [size(guess), size(held), f"{guess / held:.2f}"],
+            [time(planned), time(real), f"{planned / real:.2f}"],
+            [size(planned_peak), size(real_peak), f"{planned_peak / real_peak:.2f}"],
         )
         rows.append([name, *times, *sizes, time(case["planned"]["took"])])
-    return table(["", "planned", "real", "ratio", "planned peak", "real peak", "ratio", "the plan took"], rows)
+    return table(
+        ["", "planned time", "real time", "ratio", "planned peak", "real peak", "ratio", "time of the plan"], rows
+    )
 
 
 def accuracy(record: Record) -> str:
-    """Averages of the replication's rows, before and after the operators and the loop were written anew."""
+    """Format the averages of the replication's rows, before and after the operators and training were rewritten."""
     figures = record["figures"]
 
     def shown(value: list[float]) -> str:
@@ -117,8 +131,14 @@ def accuracy(record: Record) -> str:
     rows = [[r["benchmark"], r["row"], shown(r["before"]), shown(r["after"]), r["after"][2]] for r in figures["rows"]]
     kinds = ("float32", "tf32", "bf16")
     precision = [[r["row"], *(shown(r[kind]) for kind in kinds)] for r in figures["precision"]]
-    head = ["", "row of docs/replication.md", f"version {figures['before']}", f"version {figures['after']}", "seeds"]
-    return f"{table(head, rows)}\n\nBy precision, citation, 5 seeds:\n\n{table(['', *kinds], precision)}"
+    head = [
+        "benchmark",
+        "row of docs/replication.md",
+        f"version {figures['before']}",
+        f"version {figures['after']}",
+        "seeds",
+    ]
+    return f"{table(head, rows)}\n\nBy precision, on citation with 5 seeds:\n\n{table(['', *kinds], precision)}"
 
 
 SECTIONS: dict[str, Callable[[Record], str]] = {
@@ -136,19 +156,22 @@ SECTIONS: dict[str, Callable[[Record], str]] = {
 
 
 def section(record: Record) -> str:
+    """Format a record under the name of its machine."""
     return f"**{machine_name(record)}**\n\n{SECTIONS[record['part']](record)}"
 
 
 def required(records: Sequence[Record]) -> str:
+    """Format the table of requirements."""
     rows = [
-        [machine_name(r), c.figure, c.wanted, c.measured, "yes" if c.reached else "**no**"]
+        [machine_name(r), c.figure, c.requirement, c.measured, "yes" if c.met else "**no**"]
         for r in sorted(records, key=machine_name)
         for c in checks(r)
     ]
-    return table(["machine", "figure", "must reach", "measured", "reached"], rows)
+    return table(["machine", "figure", "requirement", "measured", "met"], rows)
 
 
 def machines(records: Sequence[Record]) -> str:
+    """Format the list of machines and versions."""
     lines = []
     for r in sorted((r for r in records if r["part"] != "accuracy"), key=machine_name):
         m = r["machine"]
@@ -158,19 +181,20 @@ def machines(records: Sequence[Record]) -> str:
 
 
 def page(results: Path) -> str:
-    """The page, with every record of the folder in the section of its part."""
+    """Return the page, with every record of a folder in the section of its part."""
     records = [read_record(path) for path in sorted(results.glob("*.json"))]
     text = TEMPLATE.read_text(encoding="utf-8")
     for part in SECTIONS:
-        held = [section(r) for r in records if r["part"] == part]
-        text = text.replace(f"{{{part}}}", "\n\n".join(held) or "Not measured yet.")
+        sections = [section(r) for r in records if r["part"] == part]
+        text = text.replace(f"{{{part}}}", "\n\n".join(sections) or "Not measured yet.")
     return text.replace("{required}", required(records)).replace("{machines}", machines(records))
 
 
 def plot(results: Path) -> str:
+    """Return the growth plot of the records in a folder."""
     return growth_plot([read_record(path) for path in sorted(results.glob("growth-*.json"))])
 
 
 if __name__ == "__main__":
-    PLOT.write_text(plot(RESULTS), encoding="utf-8")  # first: without a record of growth there is no page
+    PLOT.write_text(plot(RESULTS), encoding="utf-8")  # before the page: without a record of growth both fail
     sys.stdout.write(page(RESULTS))

@@ -1,4 +1,4 @@
-"""`edgemask plan` against the real thing: predicted and measured time and peak memory of whole fits."""
+"""Accuracy of `edgemask plan`: predicted and measured time and peak memory of whole fits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ from edgemask.training.fit import Fit
 
 @dataclass(frozen=True)
 class Case:
-    """A fit: of which method and settings, on how many synthetic nodes (0: ACMv9 and Citationv1)."""
+    """A fit to plan and to run.
+
+    Args:
+        method: Name of the method.
+        settings: Settings that differ from the recipe.
+        nodes: Nodes of each synthetic graph; 0 for ACMv9 and Citationv1.
+        sources: Number of synthetic graphs.
+        recipe: Name of the recipe; None for the method's default.
+    """
 
     method: str
     settings: dict[str, Any]
@@ -28,7 +36,8 @@ class Case:
     recipe: str | None = None
 
     @property
-    def settled(self) -> Recipe:
+    def full_recipe(self) -> Recipe:
+        """The recipe with all settings."""
         return method_spec(self.method).under(self.recipe, **self.settings)
 
 
@@ -48,6 +57,7 @@ CASES = {
 
 
 def part(setup: Setup) -> Figures:
+    """Plan and run every case, each in a new process."""
     isolated(setup, prepare)
     return {
         name: {"planned": isolated(setup, planned, name=name), "real": isolated(setup, real, name=name)}
@@ -56,10 +66,12 @@ def part(setup: Setup) -> Figures:
 
 
 def prepare(setup: Setup) -> Figures:
+    """Write the citation graphs to the folder that all processes share."""
     return {"nodes": [setup.graph(name).num_nodes for name in ("acmv9", "citationv1")]}
 
 
 def graphs(setup: Setup, case: Case) -> list[Graph]:
+    """Return the source graphs of a case."""
     if not case.nodes:
         return [setup.graph("acmv9"), setup.graph("citationv1")]
     family, wiring = Family(nodes=case.nodes, features=128), Wiring(degree=10)
@@ -67,30 +79,32 @@ def graphs(setup: Setup, case: Case) -> list[Graph]:
 
 
 def planned(setup: Setup, name: str) -> Figures:
+    """Plan a case."""
     case = CASES[name]
     sources = graphs(setup, case)
     start = time.perf_counter()
-    ahead = plan(sources, case.settled, setup.where, method=case.method)
+    prediction = plan(sources, case.full_recipe, setup.where, method=case.method)
     took = time.perf_counter() - start
-    seconds = ahead.enrich_seconds + ahead.train_seconds
+    seconds = prediction.enrich_seconds + prediction.train_seconds
     return {
         "seconds": seconds,
-        "enrich_seconds": ahead.enrich_seconds,
-        "epoch_seconds": ahead.epoch_seconds,
-        "peak_mib": ahead.peak_mib,
+        "enrich_seconds": prediction.enrich_seconds,
+        "epoch_seconds": prediction.epoch_seconds,
+        "peak_mib": prediction.peak_mib,
         "took": took,
-        "measured": ahead.measured,
+        "measured": prediction.measured,
     }
 
 
 def real(setup: Setup, name: str) -> Figures:
+    """Run a case and measure it."""
     case = CASES[name]
     sources, method = graphs(setup, case), method_spec(case.method).make
-    # What is loaded or compiled on first use is no part of a plan.
+    # A plan does not include loading and compiling on first use: a small fit does both before the measurement.
     small = [domain(Family(nodes=400, features=128), Wiring(degree=10), g.name) for g in sources]
-    Fit(method, case.settled.replace(epochs=2), small, device=setup.where).run()
+    Fit(method, case.full_recipe.replace(epochs=2), small, device=setup.where).run()
     with tempfile.TemporaryDirectory() as folder, peaks(setup.where) as peak:
         start = time.perf_counter()
-        Fit(method, case.settled, sources, device=setup.where, cache=Cache(folder)).run()
+        Fit(method, case.full_recipe, sources, device=setup.where, cache=Cache(folder)).run()
         seconds = time.perf_counter() - start
     return {"seconds": seconds, "peak_mib": peak["block"]["device"]}

@@ -1,4 +1,4 @@
-"""The growth curve as an SVG, written by hand: the same records give the same file."""
+"""The growth plot as an SVG. It is written without a plotting library, so the same records give the same file."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def growth_plot(records: Sequence[dict[str, Any]]) -> str:
-    """Seconds of enrichment and of an epoch against nodes, both axes logarithmic, a line for each machine."""
+    """Plot seconds of enrichment and of an epoch against nodes, on logarithmic axes, with lines for each machine.
+
+    Raises:
+        ValueError: There are no records.
+    """
     lines = {}
     for record in records:
-        points, machine = record["figures"]["points"], record["machine"]["device"]
-        lines[f"enrichment, {machine}"] = [(p["nodes"], p["enrich"]) for p in points]
-        lines[f"epoch, {machine}"] = [(p["nodes"], p["epoch"]) for p in points]
+        sizes, machine = record["figures"]["points"], record["machine"]["device"]
+        lines[f"enrichment, {machine}"] = [(p["nodes"], p["enrich"]) for p in sizes]
+        lines[f"epoch, {machine}"] = [(p["nodes"], p["epoch"]) for p in sizes]
     if not lines:
-        raise ValueError("no record of growth to plot: measure it with `python -m benchmarks --part growth`")
-    everything = [point for line in lines.values() for point in line]
+        raise ValueError("there is no record of growth to plot: measure it with `python -m benchmarks --part growth`")
+    points = [point for line in lines.values() for point in line]
     (x0, x1), (y0, y1) = (
-        (floor(min(map(log10, axis))), ceil(max(map(log10, axis)))) for axis in zip(*everything, strict=True)
+        (floor(min(map(log10, axis))), ceil(max(map(log10, axis)))) for axis in zip(*points, strict=True)
     )
 
     def at(nodes: float, seconds: float) -> str:
@@ -57,4 +61,5 @@ def growth_plot(records: Sequence[dict[str, Any]]) -> str:
 
 
 def label(power: int) -> str:
+    """Return the label of a power of ten."""
     return "10" + str(power).translate(SUPERSCRIPT)

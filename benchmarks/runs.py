@@ -1,4 +1,4 @@
-"""One whole run of the default recipe on a citation transfer, as `edgemask bench citation` does it."""
+"""One whole run of the default recipe on a citation transfer, as in `edgemask bench citation`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ TRANSFER, METHOD = "AC→D", "edgemask-dg-star"
 
 
 def part(setup: Setup) -> Figures:
+    """Measure the run in a new process."""
     return isolated(setup, whole)
 
 
 def whole(setup: Setup) -> Figures:
-    """Enrichment, leave-one-source-out selection, training and prediction; no enrichment is cached before."""
+    """Measure enrichment, leave-one-source-out selection, training and prediction. The cache is empty at the start."""
     source = benchmark("citation")
     protocol = source.protocol(TRANSFER)
     domains = load_domains(source, protocol, Store(setup.data_root, offline=True), {})
     run = Run("citation", dict(source.options), protocol, METHOD, method_spec(METHOD).under(None), 0)
-    few = replace(run, recipe=run.recipe.replace(epochs=4))  # what is loaded, compiled or captured on first use
-    execute(few, domains, device=setup.where, cache=Cache(Path(setup.folder) / "first"))
+    warm_up = replace(run, recipe=run.recipe.replace(epochs=4))  # for loading, compiling and capturing on first use
+    execute(warm_up, domains, device=setup.where, cache=Cache(Path(setup.folder) / "first"))
     with peaks(setup.where) as peak:
         start = time.perf_counter()
         record = execute(run, domains, device=setup.where, cache=Cache(Path(setup.folder) / "run"))

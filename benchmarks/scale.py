@@ -1,5 +1,7 @@
-"""Growth from 10⁴ to 10⁶ synthetic nodes: enrichment and one epoch of the game, each size in a process of its own;
-and a million nodes with sparse features."""
+"""Growth from 10⁴ to 10⁶ synthetic nodes, and a million nodes with sparse features: enrichment and one epoch.
+
+Each size is measured in its own process.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,20 @@ from edgemask.training.trainer import Trainer
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 DEGREE, FEATURES, CLASSES = 10, 128, 5
 WORDS = 5_000  # sparse columns
-# All sizes search by the index, where it is installed; else exactly.
+# If faiss is installed, all sizes use the approximate index, otherwise the exact search.
 INDEXED = find_spec("faiss") is not None
 RECIPE = recipe("robust", spectral_budget=5, knn_exact_up_to=5_000 if INDEXED else 10**9)
-EPOCHS, ENOUGH = 5, 40.0  # epochs at most, seconds of them after which none is begun; the last one is the figure
+EPOCHS, ENOUGH = 5, 40.0  # largest number of epochs, seconds after which no epoch is started; the last one counts
 
 
 def part(setup: Setup, sizes: Sequence[int], words: int = 0) -> Figures:
-    """With `words`, nodes have that many sparse columns instead of dense ones."""
+    """Measure synthetic graphs of these sizes and fit the exponents of growth.
+
+    Args:
+        setup: Device, threads and folders.
+        sizes: Numbers of nodes.
+        words: Number of sparse columns; 0 for dense features.
+    """
     points = [isolated(setup, point, nodes=n, words=words) for n in sizes]
     costs = ("knn", "spectral", "enrich", "epoch") if len(points) > 1 else ()
     fitted = {name: exponent(sizes, [p[name] for p in points]) for name in costs}
@@ -38,35 +46,37 @@ def part(setup: Setup, sizes: Sequence[int], words: int = 0) -> Figures:
 
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
-    """The slope of least squares in logarithms."""
+    """Return the exponent of a power law, fitted by least squares in logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 class Watch(Stopwatch):
-    """Notes the recall of the search, too."""
+    """A `Stopwatch` that also keeps the recall of the neighbour search."""
 
     recall = 1.0
 
     def get(self, kind: str, x: Any, parameters: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-        answer = super().get(kind, x, parameters, compute)
+        array = super().get(kind, x, parameters, compute)
         if kind == "recall":
-            self.recall = float(answer)
-        return answer
+            self.recall = float(array)
+        return array
 
 
 def synthetic(nodes: int, words: int) -> Graph:
+    """Return a synthetic graph with `words` sparse columns, or with dense features if it is 0."""
     features = {"features": words, "kind": "words"} if words else {"features": FEATURES}
     return domain(Family(nodes=nodes, classes=CLASSES, **features), Wiring(degree=DEGREE), f"synthetic-{nodes}")
 
 
 def point(setup: Setup, nodes: int, words: int) -> Figures:
-    """Enrichment by kind, then epochs; a small graph first, for what is loaded or compiled on first use."""
+    """Measure enrichment and epochs of one size, after a small graph that loads and compiles on first use."""
     play(setup, synthetic(2_000, words))
     graph = synthetic(nodes, words)
     return {"nodes": nodes, "edges": graph.num_edges, **play(setup, graph)}
 
 
 def play(setup: Setup, graph: Graph) -> Figures:
+    """Measure the enrichment of a graph by kind, then epochs of training on it."""
     device = setup.where
     with tempfile.TemporaryDirectory() as folder:
         with peaks(device) as enriching:

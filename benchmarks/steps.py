@@ -1,6 +1,7 @@
-"""One descent and one ascent step of the game on ACMv9: edgemask, edgemask on plain torch operators, the stock route.
+"""One descent and one ascent step on ACMv9: edgemask, edgemask on plain torch operators, and the stock implementation.
 
-Ours is what training runs: the time of an epoch with some steps more, less that of one without, by the number of steps.
+The steps of edgemask are timed inside training: the time of an epoch with extra steps, minus the time of an epoch
+without them, divided by the number of extra steps.
 """
 
 from __future__ import annotations
@@ -24,54 +25,56 @@ from edgemask.nn.tensors import GraphTensors, SparseMatrix
 from edgemask.training.trainer import Trainer
 
 Step = Literal["descent", "ascent"]
-# 8 heads of 64, two layers; the gate that the stock layer has; ratios that make ACMv9 some 150,000 edges
+# Two layers with 8 heads of 64, the gate of the stock layer, and ratios that give ACMv9 about 150,000 edges.
 RECIPE = recipe("paper", gate="attention", knn_ratio=0.5, spectral_ratio=0.0533)
-EXTRA = {"cpu": 3, "cuda": 10}  # steps by which the two epochs differ
-WITHIN = 20.0  # seconds of repeats
-REPLAYED = 4  # epochs after which an epoch is replayed: two to warm up, one to capture, one to make sure
+EXTRA = {"cpu": 3, "cuda": 10}  # extra steps of the longer epoch
+WITHIN = 20.0  # seconds for all repeats
+REPLAYED = 4  # epochs before replays are measured: two to warm up, one to capture, one to be sure
 
 
 def part(setup: Setup, step: Step) -> Figures:
-    """All variants, each in a process of its own; on a CPU the products take turns with ours in one."""
-    inputs, mine = isolated(setup, prepare), isolated(setup, ours, step=step, plain=False)
-    beside = mine.pop("products") if setup.where.type == "cpu" else isolated(setup, products, step=step)
+    """Measure all variants, each in its own process. On a CPU the products run in turn with edgemask in one process."""
+    inputs, fused = isolated(setup, prepare), isolated(setup, ours, step=step, plain=False)
+    product_times = fused.pop("products") if setup.where.type == "cpu" else isolated(setup, products, step=step)
     return {
         "inputs": inputs,
         "variants": {
-            "edgemask": mine,
+            "edgemask": fused,
             "plain torch": isolated(setup, ours, step=step, plain=True),
             "stock": isolated(setup, stock, step=step),
         },
-        "products": beside,
+        "products": product_times,
     }
 
 
 def prepare(setup: Setup) -> Figures:
-    """Write the graph and its enrichment where the other processes find them."""
+    """Write the graph and its enrichment to the folder that all processes share."""
     graph = setup.graph()
     edges = source_of(setup, graph, RECIPE).domain.edges
     return {"nodes": graph.num_nodes, "edges": edges.num_real, "features": graph.num_features}
 
 
-def source_of(setup: Setup, graph: Graph, settled: Recipe) -> Source:
-    """A source whose own edges are one sample of its enrichment, so that an epoch draws none."""
+def source_of(setup: Setup, graph: Graph, settings: Recipe) -> Source:
+    """Return a source whose original edges are one sample of its enrichment, so that epochs draw no edges."""
     domain = GraphTensors.of(graph, setup.where)
-    sampler = make_sampler(settled, graph, setup.where, Cache(Path(setup.folder) / "cache"))
-    edges = game(setup, graph, settled).sample(Source(domain, domain.labelled, sampler), 0)
+    sampler = make_sampler(settings, graph, setup.where, Cache(Path(setup.folder) / "cache"))
+    edges = game(setup, graph, settings).sample(Source(domain, domain.labelled, sampler), 0)
     return Source(replace(domain, edges=edges), domain.labelled, None)
 
 
-def game(setup: Setup, graph: Graph, settled: Recipe) -> Game:
-    return Game(settled, graph.num_features, graph.num_classes, 0, setup.where)
+def game(setup: Setup, graph: Graph, settings: Recipe) -> Game:
+    """Return a game for a graph."""
+    return Game(settings, graph.num_features, graph.num_classes, 0, setup.where)
 
 
 def ours(setup: Setup, step: Step, plain: bool) -> Figures:
+    """Measure a step of edgemask, on plain torch operators if `plain`."""
     device, extra = setup.where, EXTRA[setup.where.type]
     few, many = ((1, 0), (1 + extra, 0)) if step == "descent" else ((1, 1), (1, 1 + extra))
     with plain_operators(plain):
-        small = demo_family(100)["alpha"]  # what is loaded or compiled on first use
-        settled = RECIPE.replace(clusters=5, n_ascent=1)
-        Trainer(game(setup, small, settled), [source_of(setup, small, settled)]).step()
+        small = demo_family(100)["alpha"]  # for loading and compiling on first use
+        settings = RECIPE.replace(clusters=5, n_ascent=1)
+        Trainer(game(setup, small, settings), [source_of(setup, small, settings)]).step()
         graph = setup.graph()
         source = source_of(setup, graph, RECIPE)
         longer, shorter = (
@@ -82,19 +85,19 @@ def ours(setup: Setup, step: Step, plain: bool) -> Figures:
         with peaks(device) as peak:
             replays = [count_replays(trainer.step) for _ in range(warm_up)]
         calls = {"longer": trainer.step, "shorter": shorter().step}
-        beside = {} if plain or device.type == "cuda" else product_calls(setup, step)
-        taken = repeated(calls | beside, device, warm_up=warm_up, within=WITHIN)
+        extra_calls = {} if plain or device.type == "cuda" else product_calls(setup, step)
+        taken = repeated(calls | extra_calls, device, warm_up=warm_up, within=WITHIN)
     return {
         "seconds": (taken["longer"]["seconds"] - taken["shorter"]["seconds"]) / extra,
         "repeats": taken["longer"]["repeats"],
         "peak": peak,
         "replayed": replays[-1] > 0,
-        **({"products": {name: taken[name] for name in beside}} if beside else {}),
+        **({"products": {name: taken[name] for name in extra_calls}} if extra_calls else {}),
     }
 
 
 def count_replays(call: Callable[[], object]) -> int:
-    """How many captured CUDA graphs a call replays."""
+    """Return the number of captured CUDA graphs that a call replays."""
     replay, count = torch.cuda.CUDAGraph.replay, 0
 
     def counted(graph: Any) -> None:
@@ -108,8 +111,9 @@ def count_replays(call: Callable[[], object]) -> int:
 
 
 def stock(setup: Setup, step: Step) -> Figures:
+    """Measure a step of the stock implementation."""
     device = setup.where
-    torch.backends.cuda.matmul.allow_tf32 = True  # as ours
+    torch.backends.cuda.matmul.allow_tf32 = True  # as in edgemask
     small, graph = demo_family(100)["alpha"], setup.graph()
     getattr(stock_game(source_of(setup, small, RECIPE.replace(clusters=5))), step)()
     rival = stock_game(source_of(setup, graph, RECIPE))
@@ -120,8 +124,8 @@ def stock(setup: Setup, step: Step) -> Figures:
 
 
 def stock_game(source: Source) -> Any:
-    """The stock game on a source's tensors: its features made dense, its edges without their preparation."""
-    from benchmarks.stock import StockGame  # here: what it imports is no part of our memory
+    """Return the stock game on a source's tensors, with dense features and plain edges."""
+    from benchmarks.stock import StockGame  # imported here so that it does not count as memory of edgemask
 
     domain, edges, graph = source.domain, source.domain.edges, source.domain.graph
     dense = torch.tensor(graph.x.toarray() if graph.is_sparse else graph.x, device=edges.src.device)
@@ -130,13 +134,17 @@ def stock_game(source: Source) -> Any:
 
 
 def products(setup: Setup, step: Step) -> Figures:
+    """Measure the matrix products of a step."""
     torch.backends.cuda.matmul.allow_tf32 = True
     return repeated(product_calls(setup, step), setup.where, within=5.0, inner=10)
 
 
 def product_calls(setup: Setup, step: Step) -> dict[str, Callable[[], object]]:
-    """The matrix products no implementation of a step can do without: with the sparse features, forward and, for a
-    network that learns, transposed; with the dense weights of the second layer, forward and backward."""
+    """Return the matrix products that every implementation of a step needs.
+
+    These are the products with the sparse features, forward and, for a network that learns, transposed; and the
+    products with the dense weights of the second layer, forward and backward.
+    """
     device, graph = setup.where, setup.graph()
     matrix = SparseMatrix(graph.x, device)
     (nodes, inputs), columns, width = matrix.shape, RECIPE.heads * RECIPE.hidden, RECIPE.mask_projection
@@ -152,7 +160,7 @@ def product_calls(setup: Setup, step: Step) -> dict[str, Callable[[], object]]:
             product_and_gradient(first, up)
         else:
             with torch.no_grad():
-                matrix @ first  # of the frozen TaskNet
+                matrix @ first  # for the frozen TaskNet
             product_and_gradient(projection, grad)
 
     def dense() -> None:

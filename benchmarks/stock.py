@@ -1,5 +1,7 @@
-"""The stock route: PyTorch Geometric's GATConv with the mask as edge attribute, dense features, a MaskNet that
-concatenates the two ends of every edge."""
+"""The stock implementation: PyTorch Geometric's GATConv with the mask as edge attribute, and dense features.
+
+Its MaskNet concatenates the features of both ends of every edge.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from edgemask.config import Recipe
 
 
 class StockTaskNet(nn.Module):
-    """The recipe's two-layer GAT of stock layers."""
+    """The recipe's two-layer GAT, built from stock layers."""
 
     def __init__(self, recipe: Recipe, inputs: int, classes: int):
         super().__init__()
@@ -23,6 +25,7 @@ class StockTaskNet(nn.Module):
         self.dropout = recipe.dropout
 
     def forward(self, x: Tensor, edge_index: Tensor, s: Tensor) -> Tensor:
+        """Return the logits of all nodes under the mask `s`."""
         h = F.dropout(F.elu(self.first(x, edge_index, s)), self.dropout, self.training)
         h = F.dropout(F.elu(self.second(h, edge_index, s)), self.dropout, self.training)
         logits: Tensor = self.out(h)
@@ -30,7 +33,7 @@ class StockTaskNet(nn.Module):
 
 
 class StockMaskNet(nn.Module):
-    """s_uv = σ(g([z_u, z_v])) as it is written: an edges × 2d' matrix."""
+    """s_uv = σ(g([z_u, z_v])), computed literally with an edges × 2d' matrix."""
 
     def __init__(self, recipe: Recipe, inputs: int):
         super().__init__()
@@ -40,13 +43,14 @@ class StockMaskNet(nn.Module):
         )
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return the mask of all edges."""
         z = F.relu(self.project(x))
         s: Tensor = self.score(torch.cat([z[edge_index[0]], z[edge_index[1]]], dim=1)).sigmoid()
         return s
 
 
 class StockGame:
-    """Both networks with their optimisers on one graph: the same steps as `edgemask.methods.edgemask.Game`."""
+    """Both networks and their optimisers on one graph, with the same steps as `edgemask.methods.edgemask.Game`."""
 
     def __init__(self, recipe: Recipe, x: Tensor, edge_index: Tensor, y: Tensor, train: Tensor, classes: int):
         torch.manual_seed(0)
@@ -59,12 +63,14 @@ class StockGame:
             self.s = self.mask(x, edge_index)
 
     def descent(self) -> None:
+        """Take one step of the TaskNet."""
         loss = F.cross_entropy(self.task.train()(self.x, self.edge_index, self.s)[self.train], self.y)
         self.task_optimiser.zero_grad(set_to_none=True)
         loss.backward()
         self.task_optimiser.step()
 
     def ascent(self) -> None:
+        """Take one step of the MaskNet."""
         s = self.mask(self.x, self.edge_index)
         task = self.task.eval().requires_grad_(False)
         loss = F.cross_entropy(task(self.x, self.edge_index, s)[self.train], self.y)

@@ -155,7 +155,7 @@ class HyperParameter:
         return float(trial.suggest_float(name, low, high, log=self.law == "log"))
 
 
-# HyperParameter-parameters that every method shares and a search may change.
+# Hyper-parameters that all methods share and a search may change.
 COMMON: dict[str, HyperParameter] = {
     "lr": HyperParameter(1e-3, 0, law="log", search=(1e-4, 1e-2), about="learning rate"),
     "weight_decay": HyperParameter(5e-4, 0, law="log", search=(1e-5, 1e-2), about="weight decay"),
@@ -178,16 +178,19 @@ def resolve_hparams(declared: Mapping[str, HyperParameter], given: Mapping[str, 
 
 
 def _number(default: float | None, low: float, high: float = math.inf, *, open_low: bool = False) -> Any:
+    """Declare a numeric setting. It is an integer if the default is one, and optional if the default is None."""
     whole = type(default) is int
     legal = Legal(low, high, open_low=open_low, whole=whole, optional=default is None)
     return field(default=default, metadata={"legal": legal})
 
 
 def _optional_integer(low: int) -> Any:
+    """Declare an integer setting that can be None, which is the default."""
     return field(default=None, metadata={"legal": Legal(low, whole=True, optional=True)})
 
 
 def _choice(default: Any, choices: tuple[Any, ...]) -> Any:
+    """Declare a setting with a fixed set of values."""
     return field(default=default, metadata={"legal": Legal(choices=choices)})
 
 
@@ -198,77 +201,80 @@ class Recipe:
     `RECIPES` holds the stock recipes by name. `replace` returns a copy with other settings.
     """
 
-    # enrichment (Section 4.1); k = 0 or clusters = 0 leaves that kind of edge out
-    k: int = _number(10, 0)
-    clusters: int = _number(100, 0)
-    affinity: Literal["cosine", "rbf"] = _choice("cosine", ("cosine", "rbf"))
-    knn_exact_up_to: int = _number(200_000, 1000)  # nodes; above, an approximate index, its recall said
-    knn_ratio: float = _number(0.1, 0, 1)
-    spectral_ratio: float = _number(0.1, 0, 1)
-    spectral_budget: float | None = _number(None, 0)  # at most so many spectral pairs per node
+    # Enrichment (Section 4.1): edges that are added from the features. k = 0 or clusters = 0 omits that kind of edge.
+    k: int = _number(10, 0)  # nearest neighbours per node
+    clusters: int = _number(100, 0)  # spectral clusters; every pair of nodes in one cluster is a spectral pair
+    affinity: Literal["cosine", "rbf"] = _choice("cosine", ("cosine", "rbf"))  # similarity for spectral clusters
+    knn_exact_up_to: int = _number(200_000, 1000)  # nodes; larger graphs use an approximate index and report its recall
+    knn_ratio: float = _number(0.1, 0, 1)  # share of the kNN pairs in a sample
+    spectral_ratio: float = _number(0.1, 0, 1)  # share of the spectral pairs in a sample
+    spectral_budget: float | None = _number(
+        None, 0
+    )  # maximal mean number of pairs per node; None: above 100 is an error
 
-    # TaskNet (Section 4.3)
-    backbone: str = _choice("gat", tuple(BACKBONES))
-    layers: int = _number(2, 1)
-    hidden: int = _number(64, 1)  # per head in a GAT
-    heads: int = _number(8, 1)
-    dropout: float = _number(0.5, 0, 0.999)
-    attention_dropout: float = _number(0.6, 0, 0.999)
+    # TaskNet (Section 4.3): the classifier
+    backbone: str = _choice("gat", tuple(BACKBONES))  # kind of network
+    layers: int = _number(2, 1)  # number of layers
+    hidden: int = _number(64, 1)  # hidden width; in a GAT, the width per head
+    heads: int = _number(8, 1)  # attention heads (GAT only)
+    dropout: float = _number(0.5, 0, 0.999)  # dropout rate between layers
+    attention_dropout: float = _number(0.6, 0, 0.999)  # dropout rate of the attention coefficients (GAT only)
 
-    # MaskNet (Section 4.2)
+    # MaskNet (Section 4.2): the adversary, which computes a mask s in [0, 1] for every edge
     mask: bool = True  # False: no adversary, plain risk minimisation on the same graphs
-    gate: Gate = _choice("message", GATES)
-    mask_inputs: tuple[EdgeInput, ...] = ()
-    mask_projection: int = _number(128, 1)
-    mask_hidden: int = _number(64, 1)
+    gate: Gate = _choice("message", GATES)  # how the mask acts in a GAT; see `edgemask.nn.attention`
+    mask_inputs: tuple[EdgeInput, ...] = ()  # inputs per edge in addition to the node features (not in the paper)
+    mask_projection: int = _number(128, 1)  # width of the projected node features
+    mask_hidden: int = _number(64, 1)  # hidden width of the MLP that computes an edge's mask
 
-    # the game (Algorithm 1)
-    epochs: int = _number(200, 1)
-    n_descent: int = _number(5, 1)
-    n_ascent: int = _number(1, 0)
-    lr: float = _number(1e-3, 0, open_low=True)
-    mask_lr: float = _number(1e-3, 0, open_low=True)
-    weight_decay: float = _number(5e-4, 0)  # of the TaskNet
-    clip: float = _number(0.0, 0)  # gradient norm; 0 is off
-    adversarial: bool = True  # False: the loss is a constant to the MaskNet, as in the released code
-    bound: Bound = _choice("penalty", get_args(Bound))
-    lam: float = _number(1e-3, -math.inf)  # λ; the first value of the dual variable when bound = dual
+    # The game (Algorithm 1). `bound` limits the mask: `penalty` adds λ mean(s) to the MaskNet's objective, `dual` also
+    # adapts λ so that mean(s) approaches ρ, and `budget` keeps mean(s) = ρ.
+    epochs: int = _number(200, 1)  # number of epochs
+    n_descent: int = _number(5, 1)  # TaskNet steps per source and epoch (per batch, if training uses batches)
+    n_ascent: int = _number(1, 0)  # MaskNet steps after the TaskNet steps
+    lr: float = _number(1e-3, 0, open_low=True)  # learning rate of the TaskNet
+    mask_lr: float = _number(1e-3, 0, open_low=True)  # learning rate of the MaskNet
+    weight_decay: float = _number(5e-4, 0)  # weight decay of the TaskNet
+    clip: float = _number(0.0, 0)  # maximal gradient norm; 0: no clipping
+    adversarial: bool = True  # False: the MaskNet gets no gradient of the loss, as in the released code
+    bound: Bound = _choice("penalty", get_args(Bound))  # how the mask is limited
+    lam: float = _number(1e-3, -math.inf)  # λ of `penalty`; the initial λ of `dual`
     rho: float = _number(0.5, 0, 1, open_low=True)  # ρ, the mean mask of `dual` and `budget`
-    dual_lr: float = _number(0.1, 0, open_low=True)
+    dual_lr: float = _number(0.1, 0, open_low=True)  # step size of λ with `dual`
 
-    # how exactly a GPU multiplies; on a CPU always float32
-    precision: Precision = _choice("tf32", get_args(Precision))
+    # Precision of matrix products
+    precision: Precision = _choice("tf32", get_args(Precision))  # on a GPU; a CPU always uses float32
 
-    # graphs that do not fit: batches of nodes (None: the whole graph) and of their sampled neighbourhoods
-    batch_size: int | None = _optional_integer(1)  # training nodes per source and step
-    fan_out: int | tuple[int, ...] | None = None  # in-edges kept per node, for all hops or each; None or -1: all
-    shards: int = _number(1, 1)  # equal parts of a batch whose gradients are averaged; processes share them out
-    inference_batch: int | None = _optional_integer(1)  # nodes per block of layer-wise inference
+    # Graphs that do not fit into memory
+    batch_size: int | None = _optional_integer(1)  # training nodes per source and step; None: the whole graph
+    fan_out: int | tuple[int, ...] | None = None  # in-edges sampled per node, for all hops or per hop; None or -1: all
+    shards: int = _number(1, 1)  # equal parts of a batch whose gradients are averaged; processes share them
+    inference_batch: int | None = _optional_integer(1)  # nodes per block of prediction; None: the whole graph
 
-    # averaged weights: θ̄ ← (1 - rate) θ̄ + rate θ after each epoch, from `average_from` · epochs on; 0 is off
-    average: float = _number(0.0, 0, 1)
-    average_from: float = _number(0.25, 0, 1)
+    # Averaged weights: θ̄ ← (1 - average) θ̄ + average θ after each epoch
+    average: float = _number(0.0, 0, 1)  # rate of the average; 0: no averaging
+    average_from: float = _number(0.25, 0, 1)  # share of the epochs after which averaging starts
 
-    # inference
-    test_graph: Literal["original", "enriched"] = _choice("original", ("original", "enriched"))
-    test_mask: Literal["ones", "zeros", "masknet"] = _choice("ones", ("ones", "zeros", "masknet"))
-    alpha: tuple[float, ...] = (0.0,)  # strength of logit propagation; several are candidates of the selection
-    steps: int = _number(20, 0)
+    # Inference
+    test_graph: Literal["original", "enriched"] = _choice("original", ("original", "enriched"))  # edges to predict on
+    test_mask: Literal["ones", "zeros", "masknet"] = _choice("ones", ("ones", "zeros", "masknet"))  # mask in prediction
+    alpha: tuple[float, ...] = (0.0,)  # strengths α of logit propagation; selection chooses among several
+    steps: int = _number(20, 0)  # steps of logit propagation
 
-    # selection
-    select: Select = _choice("last", get_args(Select))
-    eval_every: int = _number(5, 1)
-    patience: int = _number(0, 0)  # stop after so many evaluations in a row without a better score; 0 is off
+    # Selection of the epoch and of α
+    select: Select = _choice("last", get_args(Select))  # selection rule; see `edgemask.training.selection`
+    eval_every: int = _number(5, 1)  # epochs between two evaluations
+    patience: int = _number(0, 0)  # stop after this many evaluations in a row without a better score; 0: never
 
-    # a method's own hyper-parameters that differ from its defaults, (name, value) in the order of names
-    hyper: tuple[tuple[str, float | int | str], ...] = ()
+    # Hyper-parameters of the method
+    hyper: tuple[tuple[str, float | int | str], ...] = ()  # (name, value) pairs unlike the defaults, sorted by name
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             if f.type == "bool" and not isinstance(value, bool):
                 raise InputError(f"{f.name} must be True or False, got {value!r}")
-            if "legal" in f.metadata:  # 0 and 0.0 become one value, so that a record has one name for them
+            if "legal" in f.metadata:  # converts 0 to 0.0, so that equal recipes have equal records
                 object.__setattr__(self, f.name, f.metadata["legal"].check(f.name, value))
         self._check_tuples()
         self._check_batches()
@@ -366,12 +372,12 @@ class Recipe:
 _DEFAULTS = Recipe().to_json()
 
 RECIPES: dict[str, Recipe] = {
-    # the letter of the paper: message gate, fixed λ, 5 descent and 1 ascent steps, ratios 0.1
+    # The settings of the paper: message gate, fixed λ, 5 descent steps and 1 ascent step, ratios 0.1.
     "paper": Recipe(),
-    # how the authors' released code behaves: the mask is an attention input and follows the sparsity term alone,
-    # and the target is read on its original graph at s = 0
+    # The behaviour of the authors' released code: the mask is an input of the attention and is trained on the sparsity
+    # term only, and targets are predicted on their original graph with s = 0.
     "released": Recipe(gate="attention", adversarial=False, clip=1.0, test_mask="zeros"),
-    # ours, and the default
+    # The settings of this package, and the default.
     "robust": Recipe(
         backbone="gcn",
         gate="message",
@@ -381,7 +387,7 @@ RECIPES: dict[str, Recipe] = {
         knn_ratio=1.0,
         spectral_ratio=0.1,
         average=0.05,
-        average_from=0.0,  # an early epoch that selection may choose is averaged too
+        average_from=0.0,  # selection can choose an early epoch, which must be averaged too
         alpha=(0.0, 0.5, 0.8, 0.9, 0.95),
         select="auto",
     ),

@@ -37,6 +37,12 @@ def mask_edges(method: Method, domain: GraphTensors, seed: int, cache: Cache | N
 def edge_mask(method: Method, graph: Graph, *, seed: int = 0, cache: Cache | None = None) -> EdgeMask:
     """Return the trained MaskNet's value for every edge of a graph, or of its enriched graph if the recipe enriches.
 
+    Args:
+        method: A trained method.
+        graph: The graph. Its labels are not used.
+        seed: Seed of the sample of enriched edges, if the recipe enriches.
+        cache: Where enrichment is cached.
+
     Raises:
         InputError: The method was trained without a MaskNet.
     """

@@ -1,4 +1,4 @@
-"""`Graph`: one domain, validated once at the door and immutable after."""
+"""`Graph`: one domain. A graph is validated when it is created and cannot be changed afterwards."""
 
 from __future__ import annotations
 
@@ -17,24 +17,35 @@ from edgemask.errors import GraphError
 
 Array = npt.NDArray[Any]
 MISSING = -1  # the label of a node whose class is unknown
-UNNAMED = 100_000  # the largest label without named classes: beyond it a label is a mistake, not a class
+UNNAMED = 100_000  # largest legal label when classes are not named; a larger one is taken for a mistake
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """One domain: a named graph with node features and, perhaps, labels.
+    """One domain: a named graph with node features and optional labels.
 
-    `x`        N × d features, a float array or a SciPy sparse matrix; kept as float32, sparse stays CSR.
-    `edges`    2 × M directed (source, destination) pairs, kept sorted by destination, then source.
-               An undirected graph holds both directions; `undirected=True` adds the missing ones.
-    `y`        N integer labels (-1 = missing), or an N × C 0/1 matrix for several labels per node
-               (a row of -1 = missing), or None for a graph without labels.
-    `classes`  names of the classes; `"0" … "C-1"` when not given; none where every label is missing.
-    `masks`    named boolean node masks; `"eval"` restricts where metrics are computed.
+    A graph is immutable. Its arrays are read-only copies of the arguments.
 
-    Self-loops and duplicate edges are errors unless the caller says what to do with them
-    (`self_loops="drop"`: the models add their own; `duplicates="merge"`). Isolated nodes are
-    legal, and an error only with `isolated="error"`.
+    Args:
+        name: Name of the domain. Error messages and results use it.
+        x: N × d numeric features, as an array or a SciPy sparse matrix. They are stored as float32; a sparse matrix
+            is stored in CSR format.
+        edges: 2 × M directed (source, destination) pairs of node indices. They are stored sorted by destination, then
+            by source. An undirected graph holds both directions of each edge.
+        y: N integer labels (-1 for a missing label), or an N × C matrix of 0 and 1 if nodes have several labels (a row
+            of -1 for missing labels), or None for a graph without labels.
+        classes: Names of the classes. By default they are `"0"` … `"C-1"`, or empty if every label is missing.
+        masks: Boolean node masks by name. The mask `"eval"` restricts the nodes on which metrics are computed.
+        undirected: Add the missing direction of every edge.
+        duplicates: `"error"` rejects duplicate edges, `"merge"` keeps one of each.
+        self_loops: `"error"` rejects self-loops, `"drop"` removes them. The models add their own self-loops.
+        isolated: `"allow"` accepts nodes without edges, `"error"` rejects them.
+
+    Raises:
+        GraphError: A field is not valid. The message names the graph, the field and the value.
+
+    >>> Graph("triangle", [[1.0], [2.0], [3.0]], [[0, 1, 2], [1, 2, 0]], y=[0, 1, -1], undirected=True)
+    Graph('triangle', 3 nodes, 6 edges, 1 dense features, 2 classes, 2 labelled)
     """
 
     name: str
@@ -58,48 +69,54 @@ class Graph:
         ):
             if value not in legal:
                 self._fail(option, f"must be one of {', '.join(map(repr, legal))}, got {value!r}")
-        put = object.__setattr__  # the only writes there will ever be
-        put(self, "x", self._checked_x())
-        put(self, "edges", self._checked_edges(undirected, duplicates, self_loops, isolated))
-        put(self, "y", self._checked_y())
-        put(self, "classes", self._checked_classes())
-        put(self, "masks", self._checked_masks())
+        set_field = object.__setattr__  # the dataclass is frozen
+        set_field(self, "x", self._checked_x())
+        set_field(self, "edges", self._checked_edges(undirected, duplicates, self_loops, isolated))
+        set_field(self, "y", self._checked_y())
+        set_field(self, "classes", self._checked_classes())
+        set_field(self, "masks", self._checked_masks())
 
-    # ---- what a graph can be asked -------------------------------------------------------------
+    # ---- properties ----------------------------------------------------------------------------
 
     @property
     def num_nodes(self) -> int:
+        """Number of nodes N."""
         return int(self.x.shape[0])
 
     @property
     def num_features(self) -> int:
+        """Number of feature columns d."""
         return int(self.x.shape[1])
 
     @property
     def num_edges(self) -> int:
-        """Directed entries; an undirected edge counts twice."""
+        """Number of directed edges M. An undirected edge counts twice."""
         return int(self.edges.shape[1])
 
     @property
     def num_classes(self) -> int:
+        """Number of classes C."""
         return len(self.classes)
 
     @property
     def is_sparse(self) -> bool:
+        """Whether the features are stored as a sparse matrix."""
         return bool(sp.issparse(self.x))
 
     @property
     def is_multilabel(self) -> bool:
+        """Whether a node can have several labels, that is, whether `y` is a matrix."""
         return self.y is not None and self.y.ndim == 2
 
     @property
     def is_undirected(self) -> bool:
+        """Whether every edge is present in both directions."""
         n, (src, dst) = self.num_nodes, self.edges
         return bool(np.array_equal(np.sort(src * n + dst), dst * n + src))
 
     @cached_property
     def labelled(self) -> Array:
-        """Boolean mask of the nodes whose label is known (all False without labels)."""
+        """Boolean mask of the nodes whose label is known. It is all False in a graph without labels."""
         if self.y is None:
             known = np.zeros(self.num_nodes, dtype=bool)
         else:
@@ -108,7 +125,7 @@ class Graph:
 
     @cached_property
     def first_labels(self) -> Array:
-        """One class per node: its label, the first of several; -1 where it is missing or the node has none."""
+        """One class per node: its label, or the first of several; -1 if it is missing or the node has no class."""
         if self.y is None:
             first = np.full(self.num_nodes, MISSING)
         elif self.y.ndim == 1:
@@ -124,7 +141,7 @@ class Graph:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of the content. The name is not part of it: equal graphs have equal hashes."""
+        """SHA-256 of the content. The name is not part of it, so graphs with equal content have equal hashes."""
         digest = hashlib.sha256(b"edgemask-graph-1")
         parts: dict[str, Array] = {"edges": self.edges, **{f"mask {k}": v for k, v in self.masks.items()}}
         if self.is_sparse:
@@ -147,7 +164,7 @@ class Graph:
         return hash((self.name, self.hash))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copies and unpickled graphs come through the door again: read-only arrays do not survive a pickle.
+        # Copies and unpickled graphs are validated again, because unpickled arrays are writable.
         return Graph, (self.name, self.x, self.edges, self.y, self.classes, dict(self.masks))
 
     def __repr__(self) -> str:
@@ -158,23 +175,38 @@ class Graph:
             f"{self.num_features:,} {kind} features, {self.num_classes} classes, {labels})"
         )
 
-    # ---- other graphs made from this one ---------------------------------------------------------
+    # ---- derived graphs --------------------------------------------------------------------------
 
     def replace(self, **changes: Any) -> Graph:
-        """A copy with some fields replaced, validated again."""
+        """Return a copy with some fields replaced. The copy is validated.
+
+        Args:
+            **changes: Arguments of `Graph` by name.
+
+        Raises:
+            GraphError: A new value is not valid.
+        """
         return replace(self, **changes)
 
     def without_labels(self) -> Graph:
-        """The same graph with no labels in it at all: what training and selection get of a target."""
+        """Return the graph with `y` removed. Training and selection receive targets in this form."""
         return replace(self, y=None)
 
     def reordered(self, order: Array) -> Graph:
-        """The same graph with its nodes in another order: node i is what was node `order[i]`."""
-        place = np.argsort(order)
-        if not np.array_equal(np.asarray(order)[place], np.arange(self.num_nodes)):
-            self._fail("order", f"must hold each of the nodes 0 … {self.num_nodes - 1} once")
+        """Return the graph with its nodes in another order.
+
+        Args:
+            order: A permutation of the nodes. Node `order[i]` becomes node i.
+
+        Raises:
+            GraphError: `order` is not a permutation of the nodes.
+        """
+        new_index = np.argsort(order)
+        if not np.array_equal(np.asarray(order)[new_index], np.arange(self.num_nodes)):
+            self._fail("order", f"must contain each of the nodes 0 … {self.num_nodes - 1} exactly once")
         y, masks = self.y, {name: mask[order] for name, mask in self.masks.items()}
-        return replace(self, x=self.x[order], edges=place[self.edges], y=None if y is None else y[order], masks=masks)
+        edges = new_index[self.edges]
+        return replace(self, x=self.x[order], edges=edges, y=None if y is None else y[order], masks=masks)
 
     # ---- validation ------------------------------------------------------------------------------
 
@@ -185,7 +217,7 @@ class Graph:
         try:
             return np.asarray(value)
         except ValueError as error:  # a ragged list
-            self._fail(field, f"cannot be made an array: {error}")
+            self._fail(field, f"cannot be converted to an array: {error}")
 
     def _checked_x(self) -> Any:
         sparse = bool(sp.issparse(self.x))
@@ -195,24 +227,25 @@ class Graph:
         if x.dtype.kind not in "fiub":
             self._fail("x", f"must be numeric, got dtype {x.dtype}")
         if x.shape[0] == 0:
-            self._fail("x", "the graph is empty: it has no nodes")
+            self._fail("x", "has no rows: the graph needs at least one node")
         if x.shape[1] == 0:
-            self._fail("x", "has no feature columns")
-        with np.errstate(over="ignore"):  # a value too large for float32 becomes inf, refused just below
-            kept: Any = self._csr(x) if sparse else np.array(x, dtype=np.float32, order="C")
-        parts = (kept.data, kept.indices, kept.indptr) if sparse else (kept,)
-        if not np.isfinite(parts[0]).all():
-            coo = sp.coo_array(kept)
-            at = np.flatnonzero(~np.isfinite(coo.data))[0]
-            self._fail("x", f"feature {coo.col[at]} of node {coo.row[at]} is {coo.data[at]} as float32")
-        for part in parts:
-            _frozen(part)
-        return kept
+            self._fail("x", "has no columns: the graph needs at least one feature")
+        with np.errstate(over="ignore"):  # a value too large for float32 becomes inf, which is rejected below
+            features: Any = self._csr(x) if sparse else np.array(x, dtype=np.float32, order="C")
+        arrays = (features.data, features.indices, features.indptr) if sparse else (features,)
+        if not np.isfinite(arrays[0]).all():
+            coo = sp.coo_array(features)
+            first = np.flatnonzero(~np.isfinite(coo.data))[0]
+            node, column, value = coo.row[first], coo.col[first], coo.data[first]
+            self._fail("x", f"feature {column} of node {node} must be finite, got {value} as float32")
+        for array in arrays:
+            _frozen(array)
+        return features
 
     def _csr(self, x: Any) -> Any:
-        """Canonical float32 CSR: equal matrices have equal arrays, whatever format they came in."""
+        """Return a matrix as canonical float32 CSR, so that equal matrices have equal arrays in every input format."""
         x = x.copy()
-        if hasattr(x, "check_format"):  # an index out of bounds would corrupt memory further down
+        if hasattr(x, "check_format"):  # an index out of bounds would corrupt memory later
             try:
                 x.check_format(full_check=True)
             except ValueError as error:
@@ -227,7 +260,7 @@ class Graph:
     def _checked_edges(self, undirected: bool, duplicates: str, self_loops: str, isolated: str) -> Array:
         n, edges = self.num_nodes, self._array("edges", self.edges)
         if not isinstance(undirected, bool | np.bool_):
-            self._fail("undirected", f"must be true or false, got {undirected!r}")
+            self._fail("undirected", f"must be True or False, got {undirected!r}")
         if edges.size == 0:
             edges = np.empty((2, 0), dtype=np.int64)
         if edges.ndim != 2 or edges.shape[0] != 2:
@@ -236,37 +269,41 @@ class Graph:
             self._fail("edges", f"must be integers, got dtype {edges.dtype}")
         outside = (edges < 0) | (edges >= n)
         if outside.any():
-            at = np.flatnonzero(outside.any(0))[0]
-            src, dst = edges[:, at]
-            self._fail("edges", f"edge {at} is ({src}, {dst}), outside the graph's nodes 0 … {n - 1}")
+            first = np.flatnonzero(outside.any(0))[0]
+            src, dst = edges[:, first]
+            self._fail("edges", f"edge {first} is ({src}, {dst}), but nodes are numbered 0 … {n - 1}")
         edges = edges.astype(np.int64)
         loops = edges[0] == edges[1]
         if loops.any():
             if self_loops == "error":
-                at = np.flatnonzero(loops)[0]
+                first = np.flatnonzero(loops)[0]
                 self._fail(
                     "edges",
-                    f"edge {at} is a self-loop on node {edges[0, at]} ({loops.sum()} in all); "
-                    "pass self_loops='drop' (the models add their own)",
+                    f"edge {first} is a self-loop on node {edges[0, first]} (self-loops in total: {loops.sum()}); "
+                    "pass self_loops='drop' to remove them (the models add their own)",
                 )
             edges = edges[:, ~loops]
-        key, counts = np.unique(edges[1] * n + edges[0], return_counts=True)  # the order edges are kept in
+        key, counts = np.unique(edges[1] * n + edges[0], return_counts=True)  # sorted by destination, then source
         if duplicates == "error" and (counts > 1).any():
             dst, src = divmod(int(key[counts > 1][0]), n)
             repeats = int((counts - 1).sum())
             self._fail(
                 "edges",
-                f"edge ({src}, {dst}) is there twice ({repeats} repeats in all); pass duplicates='merge'",
+                f"edge ({src}, {dst}) is a duplicate (duplicates in total: {repeats}); "
+                "pass duplicates='merge' to remove them",
             )
         if undirected:
             key = np.sort(np.concatenate([key, key % n * n + key // n]))
-            key = key[np.diff(key, prepend=-1) > 0]  # NumPy's own unique hashes, and is many times slower
+            key = key[np.diff(key, prepend=-1) > 0]  # np.unique hashes, which is many times slower
         edges = np.stack([key % n, key // n])
         if isolated == "error":
-            alone = np.ones(n, dtype=bool)
-            alone[edges] = False
-            if alone.any():
-                self._fail("edges", f"node {np.flatnonzero(alone)[0]} is isolated ({alone.sum()} in all)")
+            edgeless = np.ones(n, dtype=bool)
+            edgeless[edges] = False
+            if edgeless.any():
+                self._fail(
+                    "edges",
+                    f"node {np.flatnonzero(edgeless)[0]} is isolated (isolated nodes in total: {edgeless.sum()})",
+                )
         return _frozen(edges)
 
     def _checked_y(self) -> Array | None:
@@ -278,21 +315,22 @@ class Graph:
         if y.dtype.kind == "f":
             if not np.isfinite(y).all():
                 node = np.argwhere(~np.isfinite(y))[0][0]
-                self._fail("y", f"label of node {node} is {y[~np.isfinite(y)][0]}; write missing as -1")
+                self._fail("y", f"label of node {node} is {y[~np.isfinite(y)][0]}; use -1 for a missing label")
             if (y != np.trunc(y)).any():
                 self._fail("y", f"labels must be integers, got {y[y != np.trunc(y)][0]}")
         elif y.dtype.kind not in "iub":
             self._fail("y", f"labels must be integers, got dtype {y.dtype}")
         top = 1 if y.ndim == 2 else len(self.classes) - 1 if len(self.classes) else min(max(int(y.max()), 0), UNNAMED)
-        bad = (y < MISSING) | (y > top)
-        if bad.any():
-            node = np.argwhere(bad)[0][0]
-            self._fail("y", f"label of node {node} is {y[bad][0]}, outside -1 (missing), 0 … {top}")
+        illegal = (y < MISSING) | (y > top)
+        if illegal.any():
+            node = np.argwhere(illegal)[0][0]
+            self._fail("y", f"label of node {node} must be -1 (missing) or 0 … {top}, got {y[illegal][0]}")
         if y.ndim == 2:
             y = y.astype(np.int8)
-            partly = (y == MISSING).any(1) & ~(y == MISSING).all(1)
-            if partly.any():
-                self._fail("y", f"row {np.flatnonzero(partly)[0]} is partly missing; a row is all -1 or none")
+            partly_missing = (y == MISSING).any(1) & ~(y == MISSING).all(1)
+            if partly_missing.any():
+                row = np.flatnonzero(partly_missing)[0]
+                self._fail("y", f"row {row} is partly missing; either all values of a row are -1, or none")
         return _frozen(np.array(y, dtype=np.int8 if y.ndim == 2 else np.int64))
 
     def _checked_classes(self) -> tuple[str, ...]:
@@ -304,9 +342,9 @@ class Graph:
             count = self.y.shape[1] if self.y.ndim == 2 else int(self.y.max()) + 1
             classes = tuple(str(i) for i in range(count))
         if len(set(classes)) != len(classes):
-            self._fail("classes", f"names repeat: {classes}")
+            self._fail("classes", f"names must be distinct, got {classes}")
         if self.y is not None and self.y.ndim == 2 and self.y.shape[1] != len(classes):
-            self._fail("y", f"has {self.y.shape[1]} columns for {len(classes)} classes")
+            self._fail("y", f"must have one column per class: expected {len(classes)}, got {self.y.shape[1]}")
         return classes
 
     def _checked_masks(self) -> Mapping[str, Array]:
@@ -326,18 +364,26 @@ class Graph:
 
 
 def collect(domains: Sequence[Graph]) -> tuple[Graph, ...]:
-    """Domains that fit together: distinct names, one feature width, one label set."""
+    """Check that domains can be used together, and return them as a tuple.
+
+    Args:
+        domains: Graphs with distinct names, the same number of features and the same classes. A graph without classes
+            is compatible with any classes.
+
+    Raises:
+        GraphError: No domain is given, or two domains are not compatible.
+    """
     domains = tuple(domains)
     if not domains:
-        raise GraphError("no domains given")
+        raise GraphError("at least one domain is needed, got none")
     for graph in domains:
         if not isinstance(graph, Graph):
             raise GraphError(f"expected Graph objects, got {type(graph).__name__}")
     first, seen = domains[0], set[str]()
-    labelled = next((g for g in domains if g.classes), first)  # a graph without labels fits any label set
+    labelled = next((g for g in domains if g.classes), first)  # a graph without classes fits any others
     for graph in domains:
         if graph.name in seen:
-            raise GraphError(f"two domains are named {graph.name!r}")
+            raise GraphError(f"two domains are named {graph.name!r}; names must be distinct")
         seen.add(graph.name)
         if graph.num_features != first.num_features:
             raise GraphError(
@@ -347,11 +393,12 @@ def collect(domains: Sequence[Graph]) -> tuple[Graph, ...]:
         if graph.classes and graph.classes != labelled.classes:
             raise GraphError(
                 f"graph {graph.name!r}, classes: {graph.classes}, but graph {labelled.name!r} has {labelled.classes}; "
-                "where a class does not occur in a graph, name them all: classes=(…), or in a folder's graph.json"
+                "if a class does not occur in every graph, name all classes: classes=(…), or in a folder's graph.json"
             )
     return domains
 
 
 def _frozen(array: Array) -> Array:
+    """Make an array read-only and return it."""
     array.setflags(write=False)
     return array

@@ -1,4 +1,10 @@
-"""The metrics of the benchmarks, by name, over labelled nodes only. None of them repairs itself."""
+"""Metrics of the benchmarks by name, computed on labelled nodes only.
+
+A metric that is not defined for its input raises a `MetricError`. No metric changes its value, for example by reporting
+1 - AUC for an AUC below 0.5.
+
+The functions take labels `y` (N integers, or N × C for `hits`) and class probabilities `p` (N × C).
+"""
 
 from __future__ import annotations
 
@@ -15,17 +21,17 @@ Array = npt.NDArray[Any]
 
 
 def accuracy(y: Array, p: Array) -> float:
-    """Share of nodes whose most probable class is their class."""
+    """Return the share of nodes whose most probable class is their label."""
     return float((p.argmax(1) == y).mean())
 
 
 def micro_f1(y: Array, p: Array) -> float:
-    """Micro-averaged F1; with one label per node it equals accuracy."""
+    """Return the micro-averaged F1 score. With one label per node it equals the accuracy."""
     return accuracy(y, p)
 
 
 def macro_f1(y: Array, p: Array) -> float:
-    """Mean of the per-class F1 over the classes that occur in the labels or the predictions."""
+    """Return the mean F1 score of the classes that occur in the labels or the predictions."""
     predicted, scores = p.argmax(1), []
     for c in np.union1d(y, predicted):
         scores.append(_f1(y == c, predicted == c))
@@ -33,29 +39,34 @@ def macro_f1(y: Array, p: Array) -> float:
 
 
 def class_f1(y: Array, p: Array, c: int) -> float:
-    """F1 of one class (`f1:1` is the F1 of class 1); 0 when the class is neither there nor predicted."""
+    """Return the F1 score of class `c`, or 0 if it occurs neither in the labels nor in the predictions."""
     return _f1(y == c, p.argmax(1) == c)
 
 
 def roc_auc(y: Array, p: Array) -> float:
-    """Area under the ROC curve of class 1 in a two-class task; below 0.5 stays below 0.5."""
+    """Return the area under the ROC curve of class 1 in a task with two classes. It can be below 0.5.
+
+    Raises:
+        MetricError: There are not two classes, or the labels contain only one of them.
+    """
     if p.shape[1] != 2:
         raise MetricError(f"roc_auc needs 2 classes, got {p.shape[1]}")
     positives = int((y == 1).sum())
     negatives = len(y) - positives
     if not positives or not negatives:
         raise MetricError(f"roc_auc needs both classes, got {positives} positives and {negatives} negatives")
-    _, where, counts = np.unique(p[:, 1], return_inverse=True, return_counts=True)
-    mean_rank = (np.cumsum(counts) - (counts - 1) / 2)[where]  # ties share their mean rank
+    _, inverse, counts = np.unique(p[:, 1], return_inverse=True, return_counts=True)
+    mean_rank = (np.cumsum(counts) - (counts - 1) / 2)[inverse]  # tied nodes share their mean rank
     return float((mean_rank[y == 1].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def hits(y: Array, p: Array) -> float:
-    """Multi-label hits: share of nodes whose most probable class is one of their labels."""
+    """Return the share of nodes whose most probable class is one of their labels. `y` is N × C."""
     return float(y[np.arange(len(y)), p.argmax(1)].mean())
 
 
 def _f1(truth: Array, predicted: Array) -> float:
+    """Return the F1 score of two boolean arrays."""
     both, total = int((truth & predicted).sum()), int(truth.sum() + predicted.sum())
     return 2 * both / total if total else 0.0
 
@@ -71,24 +82,41 @@ METRICS: dict[str, Callable[..., float]] = {
 
 
 def parse(metric: str) -> tuple[str, tuple[int, ...]]:
-    """A metric's name and argument: `"accuracy"` is `("accuracy", ())`, `"f1:1"` is `("f1", (1,))`."""
+    """Return the name and the argument of a metric.
+
+    Raises:
+        MetricError: The metric is unknown, or its argument is not valid.
+
+    >>> parse("accuracy"), parse("f1:1")
+    (('accuracy', ()), ('f1', (1,)))
+    """
     kind, _, argument = metric.partition(":")
     if kind not in METRICS:
         raise MetricError(f"no metric {metric!r} (metrics: {', '.join(METRICS)})")
     if kind != "f1":
         if metric != kind:
-            raise MetricError(f"metric {metric!r}: {kind} takes no argument")
+            raise MetricError(f"metric {metric!r}: {kind} does not take an argument")
         return kind, ()
     if not (argument.isascii() and argument.isdigit()):
-        raise MetricError(f"metric {metric!r}: f1 needs the index of its class, as in 'f1:1'")
+        raise MetricError(f"metric {metric!r}: f1 needs the index of a class, as in 'f1:1'")
     return kind, (int(argument),)
 
 
 def score(metrics: Sequence[str], graph: Graph, probabilities: Array) -> dict[str, float]:
-    """Each metric on the labelled nodes of `graph` (those of its `eval` mask, where it has one).
+    """Compute metrics on the labelled nodes of a graph. If it has a mask `eval`, only nodes of the mask are used.
 
-    `probabilities` is N × C, a row for every node. Of a node with several labels the metrics for one label
-    take the first; `hits` takes them all.
+    If nodes have several labels, `hits` uses all of them, and the other metrics use the first one.
+
+    Args:
+        metrics: Names of the metrics, such as `"accuracy"` or `"f1:1"`.
+        graph: A graph with labels.
+        probabilities: N × C class probabilities of all nodes.
+
+    Returns:
+        The values by metric.
+
+    Raises:
+        MetricError: A metric is unknown or not defined for this graph, or the probabilities are not valid.
     """
     probabilities = np.asarray(probabilities)
     if probabilities.shape != (graph.num_nodes, graph.num_classes):
@@ -98,19 +126,19 @@ def score(metrics: Sequence[str], graph: Graph, probabilities: Array) -> dict[st
         )
     if not np.isfinite(probabilities).all():
         node = np.argwhere(~np.isfinite(probabilities))[0][0]
-        raise MetricError(f"graph {graph.name!r}: prediction of node {node} is {probabilities[node]}")
+        raise MetricError(f"graph {graph.name!r}: prediction of node {node} must be finite, got {probabilities[node]}")
     nodes = graph.labelled & graph.masks.get("eval", np.ones(graph.num_nodes, dtype=bool))
     if graph.y is None or not nodes.any():
-        raise MetricError(f"graph {graph.name!r}: no labelled node to score")
+        raise MetricError(f"graph {graph.name!r}: there are no labelled nodes to score")
     y, p = graph.y[nodes], probabilities[nodes]
-    several = y if y.ndim == 2 else np.eye(graph.num_classes)[y]
-    bare = np.flatnonzero(nodes)[~several.any(1)]  # a miss for `hits`, but no first label to take
+    indicators = y if y.ndim == 2 else np.eye(graph.num_classes)[y]
+    classless = np.flatnonzero(nodes)[~indicators.any(1)]  # `hits` counts them as misses; other metrics need a label
     result = {}
     for name in metrics:
         kind, argument = parse(name)
         if argument and argument[0] >= graph.num_classes:
-            raise MetricError(f"metric {name!r}: graph {graph.name!r} has {graph.num_classes} classes")
-        if kind != "hits" and len(bare):
-            raise MetricError(f"metric {name!r}: node {bare[0]} of graph {graph.name!r} has none of the classes")
-        result[name] = METRICS[kind](several if kind == "hits" else several.argmax(1), p, *argument)
+            raise MetricError(f"metric {name!r}: graph {graph.name!r} has only {graph.num_classes} classes")
+        if kind != "hits" and len(classless):
+            raise MetricError(f"metric {name!r}: node {classless[0]} of graph {graph.name!r} has none of the classes")
+        result[name] = METRICS[kind](indicators if kind == "hits" else indicators.argmax(1), p, *argument)
     return result

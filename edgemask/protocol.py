@@ -1,4 +1,4 @@
-"""A protocol says who is trained on, who chooses, who is judged and by what; `open` enforces it."""
+"""Evaluation protocols: which domains are used for training, selection and testing, and with which metrics."""
 
 from __future__ import annotations
 
@@ -15,8 +15,19 @@ from edgemask.metrics import parse, score
 
 @dataclass(frozen=True)
 class Protocol:
-    """Train on `sources`, choose on `validation` (or on sources alone when it is empty), report `metrics`
-    on each of `targets`, over `repeats` seeds. The first metric is the headline."""
+    """An evaluation protocol.
+
+    Args:
+        name: Name of the protocol.
+        sources: Domains to train on.
+        targets: Domains to test on. Their labels are used for the metrics only.
+        metrics: Metrics to report on each target. The first one is the main metric.
+        validation: Domains used for model selection. If empty, selection uses the sources only.
+        repeats: Number of seeds.
+
+    Raises:
+        InputError: A role is empty, a domain has two roles, a metric is unknown, or `repeats` is less than 1.
+    """
 
     name: str
     sources: tuple[str, ...]
@@ -28,15 +39,15 @@ class Protocol:
     def __post_init__(self) -> None:
         for role in ("sources", "targets", "metrics"):
             if not getattr(self, role):
-                raise InputError(f"protocol {self.name!r}: no {role}")
+                raise InputError(f"protocol {self.name!r}: {role} must not be empty")
         roles = [("source", self.sources), ("validation", self.validation), ("target", self.targets)]
-        seen: dict[str, str] = {}
+        role_of: dict[str, str] = {}
         for role, names in roles:
             for name in names:
-                if name in seen:
-                    roles_of = f"twice a {role}" if seen[name] == role else f"both {seen[name]} and {role}"
-                    raise InputError(f"protocol {self.name!r}: {name!r} is {roles_of}")
-                seen[name] = role
+                if name in role_of:
+                    both = f"{role} twice" if role_of[name] == role else f"both {role_of[name]} and {role}"
+                    raise InputError(f"protocol {self.name!r}: domain {name!r} is {both}")
+                role_of[name] = role
         for metric in self.metrics:
             try:
                 parse(metric)
@@ -47,24 +58,33 @@ class Protocol:
 
     @property
     def domains(self) -> tuple[str, ...]:
+        """All domains: sources, validation domains and targets, in this order."""
         return (*self.sources, *self.validation, *self.targets)
 
     def open(self, domains: Mapping[str, Graph]) -> tuple[Training, Exam]:
-        """Split domains into what training may see and the sealed exam.
+        """Split domains into the data for training and the data for testing.
 
-        `Training` holds sources and validation with labels and the targets without any: the labels of a
-        target are in `Exam` alone, which training and selection are never handed.
+        `Training` contains sources and validation domains with labels, and targets without labels. Only `Exam` contains
+        the labels of the targets. Training and selection never receive it.
+
+        Args:
+            domains: Graphs by name. Graphs that the protocol does not use are ignored.
+
+        Raises:
+            GraphError: A domain is missing, has another name or no labels, or is not compatible with the others.
         """
         missing = [name for name in self.domains if name not in domains]
         if missing:
-            raise GraphError(f"protocol {self.name!r}: domain {missing[0]!r} was not given")
+            raise GraphError(f"protocol {self.name!r}: domain {missing[0]!r} is missing")
         for name in self.domains:
-            if domains[name].name != name:  # the exam is asked by name: a mix-up would score the wrong answers
-                raise GraphError(f"protocol {self.name!r}: domain {name!r} is a graph named {domains[name].name!r}")
+            if domains[name].name != name:  # a wrong name would score against the labels of another graph
+                raise GraphError(
+                    f"protocol {self.name!r}: domain {name!r} is a graph with the name {domains[name].name!r}"
+                )
         collect([domains[name] for name in self.domains])
         for name in self.domains:
             if not domains[name].labelled.any():
-                raise GraphError(f"graph {name!r}, y: protocol {self.name!r} needs labels, it has none")
+                raise GraphError(f"graph {name!r}, y: protocol {self.name!r} needs labels, but it has none")
         training = Training(
             sources=tuple(domains[n] for n in self.sources),
             validation=tuple(domains[n] for n in self.validation),
@@ -76,7 +96,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Training:
-    """All that training and selection may see. The targets carry no labels."""
+    """The data for training and selection. The targets have no labels."""
 
     sources: tuple[Graph, ...]
     validation: tuple[Graph, ...]
@@ -85,13 +105,25 @@ class Training:
 
 
 class Exam:
-    """The targets' labels, and nothing but scoring against them."""
+    """The labels of the targets. They can be used for scoring only."""
 
     def __init__(self, metrics: Sequence[str], answers: Mapping[str, Graph]):
         self._metrics, self._answers = tuple(metrics), dict(answers)
 
     def score(self, target: str, probabilities: np.ndarray[Any, Any]) -> dict[str, float]:
-        """Every metric of the protocol on one target, from its N × C class probabilities."""
+        """Compute the protocol's metrics on one target.
+
+        Args:
+            target: Name of the target.
+            probabilities: N × C class probabilities of its nodes.
+
+        Returns:
+            The values by metric.
+
+        Raises:
+            InputError: The protocol has no such target.
+            MetricError: A metric is not defined for the target, or the probabilities are not valid.
+        """
         if target not in self._answers:
             raise InputError(f"no target {target!r} (targets: {', '.join(self._answers)})")
         return score(self._metrics, self._answers[target], probabilities)
@@ -100,7 +132,20 @@ class Exam:
 def leave_one_out(
     names: Sequence[str], metrics: Sequence[str], *, repeats: int = 5, short: Mapping[str, str] | None = None
 ) -> tuple[Protocol, ...]:
-    """Leave one domain out, for any set of domains: each in turn is the target of all the others."""
+    """Return one protocol per domain, which trains on all other domains and tests on this one.
+
+    Args:
+        names: Names of the domains.
+        metrics: Metrics to report.
+        repeats: Number of seeds.
+        short: Short names of domains, used in the names of the protocols.
+
+    Raises:
+        InputError: There are fewer than two domains, or a metric is unknown.
+
+    >>> [protocol.name for protocol in leave_one_out(["a", "b", "c"], ["accuracy"])]
+    ['b+c→a', 'a+c→b', 'a+b→c']
+    """
     if len(names) < 2:
         raise InputError(f"leave-one-domain-out needs at least 2 domains, got {len(names)}")
     short = short or {}

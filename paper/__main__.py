@@ -1,4 +1,4 @@
-"""Write the pages and figures of docs/ that are made from the records in results/: `python -m paper`."""
+"""Write the pages and figures in docs/ that are generated from the records in results/: `python -m paper`."""
 
 from __future__ import annotations
 

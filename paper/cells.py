@@ -1,4 +1,4 @@
-"""What a cell shows of a record: a score, a time, a share of edges, a measure; None where a record has none."""
+"""Values that table cells show: each maps a record to a number, or to None if the record has no such value."""
 
 from __future__ import annotations
 
@@ -14,41 +14,51 @@ from edgemask.experiments.records import Record
 
 @dataclass(frozen=True)
 class Score:
-    """Percent: the mean of some metrics (none: the protocol's first), averaged over targets or the lowest of them,
-    under the run's own selection rule or another that its record holds."""
+    """A score in percent.
+
+    Args:
+        metrics: The metrics whose mean is shown; the protocol's first metric if empty.
+        how: `avg` for the average over the targets, `min` for the lowest target.
+        rule: Start of the name of another selection rule in the record; the run's own rule if empty.
+    """
 
     metrics: tuple[str, ...] = ()
     how: Literal["avg", "min"] = "avg"
     rule: str = ""
 
     def __call__(self, record: Record) -> float | None:
-        held = record["metrics"]
+        by_target = record["metrics"]
         if self.rule:
             rules = [r for name, r in record["rules"].items() if name.startswith(self.rule)]
             if not rules:
                 return None
-            held = rules[0]["metrics"]
+            by_target = rules[0]["metrics"]
         names = self.metrics or tuple(record["protocol"]["metrics"][:1])
-        targets = [fmean(100 * scores[m] for m in names) for scores in held.values()]
+        targets = [fmean(100 * scores[m] for m in names) for scores in by_target.values()]
         return fmean(targets) if self.how == "avg" else min(targets)
 
 
 @dataclass(frozen=True)
 class Third:
-    """Percent: a metric over the first, second or last third of the targets, in their order."""
+    """A metric in percent, averaged over one third of the targets in their order.
+
+    Args:
+        metric: Name of the metric.
+        number: 0, 1 or 2 for the first, second or last third.
+    """
 
     metric: str
     number: int
 
     def __call__(self, record: Record) -> float | None:
         thirds = np.array_split(np.array(record["protocol"]["targets"]), 3)
-        held = [100 * record["metrics"][t][self.metric] for t in thirds[self.number] if t in record["metrics"]]
-        return fmean(held) if held else None
+        scores = [100 * record["metrics"][t][self.metric] for t in thirds[self.number] if t in record["metrics"]]
+        return fmean(scores) if scores else None
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A measure of graphs, mean over the domains."""
+    """A measure of the enriched graphs, averaged over the domains."""
 
     name: str
 
@@ -58,7 +68,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Pruned:
-    """Percent of an origin's edges that the mask prunes, or retains, mean over the sources that have any."""
+    """The percentage of edges that the mask prunes, averaged over the sources that have such edges.
+
+    Args:
+        origin: Origin of the edges, such as `original` or `augmented`.
+        retained: Return the percentage of retained edges instead.
+    """
 
     origin: str
     retained: bool = False
@@ -73,7 +88,7 @@ class Pruned:
 
 @dataclass(frozen=True)
 class MeanMask:
-    """Mean mask of the original edges after an epoch, mean over the sources."""
+    """The mean mask of the original edges after an epoch, averaged over the sources."""
 
     epoch: int
 
@@ -84,6 +99,7 @@ class MeanMask:
 
 
 def seconds(record: Record) -> float | None:
+    """Return the training time in seconds."""
     return float(record["seconds"]["train"])
 
 
@@ -93,13 +109,13 @@ def _theory(find: Callable[[Record], float | None]) -> Callable[[Record], float 
 
 THEORY: dict[str, Callable[[Record], float | None]] = {
     "KKT gap, learned": _theory(lambda t: t["masks"]["learned"]["kkt"]["gap"]),
-    "KKT gap, dealt at random": _theory(lambda t: t["masks"]["random"]["kkt"]["gap"]),
+    "KKT gap, randomly permuted": _theory(lambda t: t["masks"]["random"]["kkt"]["gap"]),
     "KKT gap, ascent": _theory(lambda t: t["masks"]["ascent, best"]["kkt"]["gap"]),
     "loss, learned": _theory(lambda t: t["masks"]["learned"]["loss"]),
-    "loss, dealt at random": _theory(lambda t: t["masks"]["random"]["loss"]),
+    "loss, randomly permuted": _theory(lambda t: t["masks"]["random"]["loss"]),
     "surrogate: |primal - dual|": _theory(lambda t: abs(t["surrogate_primal"] - t["surrogate_dual"])),
-    "surrogate agrees (AUC)": _theory(lambda t: t["agreement"]["surrogate, ρ"]["auc"]),
-    "least duality gap": _theory(lambda t: min(b["gap"] for b in t["duality"])),
-    "gradient of the TaskNet, error": _theory(lambda t: t["gradients"]["task_difference"]),
-    "gradient of the MaskNet, error": _theory(lambda t: t["gradients"]["mask_difference"]),
+    "surrogate agreement (AUC)": _theory(lambda t: t["agreement"]["surrogate, ρ"]["auc"]),
+    "smallest duality gap": _theory(lambda t: min(b["gap"] for b in t["duality"])),
+    "TaskNet gradient error": _theory(lambda t: t["gradients"]["task_difference"]),
+    "MaskNet gradient error": _theory(lambda t: t["gradients"]["mask_difference"]),
 }

@@ -1,4 +1,4 @@
-"""The complexity analysis as measured growth: tables of the records that `python -m benchmarks --part growth` wrote."""
+"""Tables of time and memory by graph size, from the records of `python -m benchmarks --part growth`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from edgemask.experiments.records import ResultStore
 from edgemask.report.comparison import Cell, Comparison
 
 COLUMNS = {"knn": "kNN, s", "spectral": "clusters, s", "enrich": "enrichment, s", "epoch": "epoch, s"}
-# Exponents of N in the paper's analysis: a full search, an eigendecomposition, their sum, dense spectral edges.
+# Exponents of N in the paper's complexity analysis: a full search, an eigendecomposition, their sum, and an epoch with
+# dense spectral edges.
 PAPER = {"knn": 2.0, "spectral": 3.0, "enrich": 3.0, "epoch": 2.0}
 ABOUT = (
-    "Synthetic graphs of 10 edges and 128 features a node, `robust`: seconds of enrichment and of one epoch, peak "
-    "memory of the device, and the exponent of N fitted to them, beside the paper's analysis."
+    "Synthetic graphs with 10 edges and 128 features per node, recipe `robust`. The table shows the seconds of "
+    "enrichment and of one epoch, the peak memory of the device, and the exponent of N fitted to the times, compared "
+    "with the paper's analysis."
 )
 
 
 def growth(store: ResultStore) -> list[Comparison]:
-    """One table per machine that was measured; files that are no such records are rejected by the store."""
+    """Return one table per measured machine.
+
+    Args:
+        store: The records. A growth file that is not valid is added to `store.rejected`.
+    """
     tables = []
     for path in sorted((store.root / "speed").glob("growth-*.json")):
         try:
@@ -35,9 +41,13 @@ def growth(store: ResultStore) -> list[Comparison]:
                     fitted = {("", 0): figures["exponents"][name]}
                     cells["exponent", column] = Cell(fitted, (PAPER[name],), ("none",))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            store.rejected[path] = f"{path} is not a record of growth: {error!r}"
+            store.rejected[path] = f"{path} is not a growth record: {error!r}"
             continue
         rows = tuple(dict.fromkeys(row for row, _ in cells))
         columns = (*COLUMNS.values(), "peak, GiB")
-        tables.append(Comparison("complexity", f"Growth, {device}", ABOUT, rows, columns, cells, best="", decimals=3))
+        tables.append(
+            Comparison(
+                "complexity", f"Growth with graph size, {device}", ABOUT, rows, columns, cells, best="", decimals=3
+            )
+        )
     return tables

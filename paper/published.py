@@ -1,6 +1,6 @@
-"""The paper's own figures, quoted for comparison only: table → row → column → (mean, deviation) or (value,).
+"""The paper's published figures, quoted for comparison only: table → row → column → (mean, deviation) or (value,).
 
-In percent unless the column says otherwise; rows and columns by the paper's names.
+Figures are in percent unless the column says otherwise. Rows and columns have the paper's names.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ TABLES: dict[str, Figures] = {
     "spectral_k_ablation": _table(*_SPECTRAL_K_ABLATION),
 }
 
-# The registry's name of each of the paper's systems.
+# The paper's name of each of its methods, by the registry's name.
 NAMES: dict[str, str] = {
     "erm-gcn": "ERM",
     "group-dro": "DRNN",
@@ -355,12 +355,16 @@ NAMES: dict[str, str] = {
 
 
 def figure(table: str, row: str, column: str) -> tuple[float, ...]:
-    """The paper's figure of a cell, or nothing."""
+    """Return the paper's figure of a cell: (mean, deviation), (value,) or an empty tuple.
+
+    >>> figure("results_citations", "EDG*", "average")
+    (73.81,)
+    """
     return TABLES[table].get(row, {}).get(column, ())
 
 
-# The methods that the tables show, in their order. A method that is added to the registry appears in the tables once
-# its runs are recorded and its name is added here.
+# The methods that the tables and pages show, in this order. A new method of the registry is not shown until its name is
+# added here.
 SHOWN: tuple[str, ...] = (
     "erm-mlp",
     "erm-gcn",

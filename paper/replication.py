@@ -1,4 +1,4 @@
-"""`docs/replication.md`, made from the records under `results/`: each row with its command, ours beside the paper's.
+"""Generate `docs/replication.md` from the records under `results/`: our variants with their commands.
 
 python -m paper.replication > docs/replication.md
 """
@@ -9,14 +9,16 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from edgemask.config import Recipe
 from edgemask.errors import InputError
 from edgemask.experiments.records import Record, ResultStore
 from edgemask.methods.registry import method_spec
+from edgemask.report.render import number, table_line
+from paper.markdown import mean_text, table, template
+from paper.published import figure
 
 STAR = "edgemask-dg-star"
 GAT: dict[str, Any] = {"knn_ratio": 0.5, "spectral_ratio": 0.02, "epochs": 100}
@@ -32,7 +34,16 @@ LIGHT: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: what was run, and what others reported for it."""
+    """One row of a table: a variant, and the figure that an earlier measurement reported for it.
+
+    Args:
+        label: Name of the row.
+        method: Name of the method.
+        recipe: Name of a stock recipe; None for the method's default.
+        settings: Settings that differ from the recipe.
+        seeds: Number of seeds, starting at 0.
+        reported: The average of the earlier measurement.
+    """
 
     label: str
     method: str
@@ -42,27 +53,33 @@ class Row:
     reported: str = ""
 
     @property
-    def settled(self) -> Recipe:
+    def full_recipe(self) -> Recipe:
+        """All settings of the row's runs."""
         return method_spec(self.method).under(self.recipe, **self.settings)
 
     def command(self, benchmark: str) -> str:
+        """Return the command that makes the row's records."""
         words = [f"edgemask bench {benchmark} --method {self.method} --seeds {self.seeds}"]
         words += [f"--recipe {self.recipe}"] if self.recipe else []
         for name, value in self.settings.items():
-            shown = ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else value
-            words.append(f"--set {name}={shown}")
+            text = ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else value
+            words.append(f"--set {name}={text}")
         return " ".join(words)
 
     def records(self, benchmark: str, everything: Iterable[Record]) -> list[Record]:
-        """Its records, all of one version of the code: of the newest of those that have the most."""
-        wanted, versions = self.settled, dict[str, list[Record]]()
+        """Return the row's records, all of one version of the code.
+
+        If several versions have records, the one with the most is taken, and the newest of those that tie.
+        """
+        recipe, versions = self.full_recipe, dict[str, list[Record]]()
         for r in everything:
-            ours = (r["benchmark"], r["method"]) == (benchmark, self.method) and r["seed"] < self.seeds
-            if ours and Recipe.from_json(r["recipe"]) == wanted:
+            matches = (r["benchmark"], r["method"]) == (benchmark, self.method) and r["seed"] < self.seeds
+            if matches and Recipe.from_json(r["recipe"]) == recipe:
                 versions.setdefault(r["code"], []).append(r)
         return max(sorted(versions.items(), reverse=True), key=lambda v: len(v[1]), default=("", []))[1]
 
 
+# The labels also occur in results/speed/accuracy-nvidia-h200.json, so they must not change.
 CITATION = (
     Row("MLP", "erm-mlp", reported="51.5"),
     Row("GCN", "erm-gcn", reported="69.7"),
@@ -124,130 +141,118 @@ TWITCH = (
     Row("**EdgeMask-DG\\*, `robust`**", STAR, seeds=10),
 )
 TRANSFERS = ("AC→D", "AD→C", "CD→A")
-PAPER = {  # Table results_citations of the paper
-    "the paper's ERM": "67.9 / 62.7 | 70.9 / 67.8 | 62.4 / 59.6 | 65.24",
-    "the paper's GRM, its best baseline": "73.7 / 71.2 | 79.1 / 75.7 | 70.2 / 69.7 | 73.28",
-    "the paper's EdgeMask-DG\\*": "72.5 / 69.8 | 79.1 / 77.7 | 71.6 / 72.1 | 73.81",
+PAPER = {  # rows of the paper's table results_citations
+    "the paper's ERM": "ERM",
+    "the paper's GRM, its best baseline": "GRM",
+    "the paper's EdgeMask-DG\\*": "EDG*",
 }
 
 
-def spread(values: list[float]) -> str:
-    return f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"
-
-
 def citation_row(row: Row, everything: list[Record]) -> str:
-    records, shown, means = row.records("citation", everything), [], []
+    """Return a row of the citation table as a Markdown line.
+
+    Raises:
+        InputError: If the number of records of a transfer is not the row's number of seeds.
+    """
+    records, cells, means = row.records("citation", everything), [], []
     for name in TRANSFERS:
-        group = [next(iter(r["metrics"].values())) for r in records if r["protocol"]["name"] == name]
-        if len(group) != row.seeds:
-            raise InputError(f"{row.label}, {name}: {len(group)} records under results/, expected {row.seeds}")
-        micro, macro = ([100 * g[m] for g in group] for m in ("micro_f1", "macro_f1"))
-        means += [np.mean(micro), np.mean(macro)]
-        shown.append(f"{spread(micro)} / {spread(macro)}")
-    rules = ", ".join(sorted({r["select"]["rule"] for r in records}))
-    version = next(iter({r["code"] for r in records}))
-    last = f"{rules}, {row.seeds}, {version}"
-    return f"| {row.label} | {' | '.join(shown)} | {np.mean(means):.1f} | {row.reported} | {last} |"
+        scores = [next(iter(r["metrics"].values())) for r in records if r["protocol"]["name"] == name]
+        if len(scores) != row.seeds:
+            raise InputError(f"{row.label}, {name}: {len(scores)} records under results/, expected {row.seeds}")
+        micro, macro = ([100 * s[metric] for s in scores] for metric in ("micro_f1", "macro_f1"))
+        means += [fmean(micro), fmean(macro)]
+        cells.append(f"{mean_text(micro)} / {mean_text(macro)}")
+    return table_line([row.label, *cells, number(fmean(means), 1), row.reported, _origin(row, records)])
+
+
+def paper_row(label: str, name: str) -> str:
+    """Return the paper's figures for one of its methods as a row of the citation table.
+
+    Args:
+        label: Name of the row.
+        name: The paper's name of the method.
+    """
+
+    def text(column: str, decimals: int) -> str:
+        return number(figure("results_citations", name, column)[0], decimals)
+
+    transfers = [t.replace("→", "->") for t in TRANSFERS]
+    cells = [f"{text(f'{transfer} micro', 1)} / {text(f'{transfer} macro', 1)}" for transfer in transfers]
+    return table_line([label, *cells, text("average", 2), "", "not stated"])
 
 
 def twitch_row(row: Row, everything: list[Record]) -> str:
+    """Return a row of the Twitch table as a Markdown line.
+
+    Raises:
+        InputError: If the number of records is not the row's number of seeds.
+    """
     records = row.records("twitch", everything)
     if len(records) != row.seeds:
         raise InputError(f"{row.label}: {len(records)} records under results/, expected {row.seeds}")
     scores = [[100 * m["roc_auc"] for m in r["metrics"].values()] for r in records]
-    average, lowest = [float(np.mean(s)) for s in scores], [min(s) for s in scores]
+    average, lowest = [fmean(s) for s in scores], [min(s) for s in scores]
     alphas = ", ".join(f"{a:g}" for a in sorted({r["select"]["alpha"] for r in records}))
+    return table_line([row.label, mean_text(lowest), mean_text(average), alphas, _origin(row, records)])
+
+
+def _origin(row: Row, records: list[Record]) -> str:
+    """Return the selection rules, the number of seeds and the version of the code of a row's records."""
     rules = ", ".join(sorted({r["select"]["rule"] for r in records}))
     version = next(iter({r["code"] for r in records}))
-    return f"| {row.label} | {spread(lowest)} | {spread(average)} | {alphas} | {rules}, {row.seeds}, {version} |"
+    return f"{rules}, {row.seeds}, {version}"
 
 
-def collapse(everything: list[Record]) -> str:
-    """The curve of mean(s) over the original edges in `paper`, and where it falls below 2 %."""
-    records = Row("", STAR, "paper").records("citation", everything)
+def collapse(records: list[Record]) -> tuple[str, list[int]]:
+    """Describe how the mean mask of the original edges collapses.
+
+    Args:
+        records: Records of runs with the `paper` recipe.
+
+    Returns:
+        A Markdown table of the mean mask by epoch, and the first epoch below 2 % of each source of each run.
+    """
     curves = [
         [v for v in values if v is not None]
         for r in records
-        for key, values in r["curves"].items()
-        if key.startswith("mask original")
+        for name, values in r["curves"].items()
+        if name.startswith("mask original")
     ]
-    marks = (1, 2, 5, 10, 20, 50, 100, 200)
-    cells = " | ".join(f"{np.mean([c[e - 1] for c in curves]):.4f}" for e in marks)
-    first = [next(i + 1 for i, v in enumerate(c) if v < 0.02) for c in curves]
-    return (
-        f"| epoch | {' | '.join(map(str, marks))} |\n| --- |{' --- |' * len(marks)}\n| mean(s) | {cells} |\n\n"
-        f"It falls below 2 % between epochs {min(first)} and {max(first)} in every one of the {len(records)} runs."
-    )
+    epochs = (1, 2, 5, 10, 20, 50, 100, 200)
+    means = [number(fmean(curve[epoch - 1] for curve in curves), 4) for epoch in epochs]
+    first = [next(i + 1 for i, v in enumerate(curve) if v < 0.02) for curve in curves]
+    return table(["epoch", *map(str, epochs)], [table_line(["mean(s)", *means])]), first
 
 
 def page(results: Path) -> str:
+    """Return the text of `docs/replication.md`.
+
+    Args:
+        results: The folder of the records.
+
+    Raises:
+        InputError: If a row's records are missing.
+    """
     everything = [r for r in ResultStore(results) if r.get("method") and not r.get("also")]
-    device = sorted({r["machine"]["device"] for r in everything if r["benchmark"] in ("citation", "twitch")})
-    paper = "\n".join(f"| {k} | {v} |  | not stated |" for k, v in PAPER.items())
-    citation = "\n".join(citation_row(row, everything) for row in CITATION)
-    twitch = "\n".join(twitch_row(row, everything) for row in TWITCH)
-    commands = "\n".join(f"| {row.label} | `{row.command('citation')}` |" for row in CITATION)
-    commands += "\n" + "\n".join(f"| Twitch: {row.label} | `{row.command('twitch')}` |" for row in TWITCH)
-    return TEMPLATE.format(
-        device=", ".join(device),
-        citation=citation,
-        paper=paper,
-        twitch=twitch,
-        collapse=collapse(everything),
-        commands=commands,
+    devices = sorted({r["machine"]["device"] for r in everything if r["benchmark"] in ("citation", "twitch")})
+    citation = [citation_row(row, everything) for row in CITATION]
+    citation += [paper_row(label, name) for label, name in PAPER.items()]
+    twitch = [twitch_row(row, everything) for row in TWITCH]
+    commands = [table_line([row.label, f"`{row.command('citation')}`"]) for row in CITATION]
+    commands += [table_line([f"Twitch: {row.label}", f"`{row.command('twitch')}`"]) for row in TWITCH]
+    collapsing = Row("", STAR, "paper").records("citation", everything)
+    curve, first = collapse(collapsing)
+    origin = "rule, seeds, version"
+    return template("replication").format(
+        device=", ".join(devices),
+        citation=table(["variant", *TRANSFERS, "average", "prototype", origin], citation),
+        collapse=curve,
+        runs=len(collapsing),
+        first=min(first),
+        last=max(first),
+        twitch=table(["variant", "minimum", "average", "chosen α", origin], twitch),
+        commands=table(["row", "command"], commands),
     )
-
-
-TEMPLATE = """# Replication
-
-Made from the raw records under `results/` by `python -m paper.replication > docs/replication.md`. Machine: {device}. Every number is in percent, mean ± standard deviation over seeds. The target's labels are not reachable during training and selection; the last column names the selection rule, the number of seeds and the version of the code.
-
-## Citation networks, leave one out
-
-Micro-F1 / macro-F1 on the unseen domain, and the average of the six figures. "Prototype" is the average of an earlier measurement of the same variant (2 seeds, last epoch); of the two rows marked ≈ it had measured two transfers only.
-
-| variant | AC→D | AD→C | CD→A | average | prototype | rule, seeds, version |
-| --- | --- | --- | --- | --- | --- | --- |
-{citation}
-{paper}
-
-What we found:
-
-- **The paper's letter collapses.** With the message gate and a fixed λ the MaskNet removes every edge within a dozen epochs: dropping informative edges raises the loss and lowers the penalty, so nothing holds it back. Read under its own mask the TaskNet is at the level of an MLP.
-- **The attention gate with averaged weights reaches the paper's figure** without propagation: the softmax renormalises, so the adversary cannot remove everything, and averaging is worth what the game's noise costs.
-- **Enrichment at training time and the original graph at test time carry most of the gain**; reading the target on its enriched graph loses it all.
-- **Propagating the logits over the target graph is worth 2.4 points** to the attention game (74.34 against 76.77), and leave-one-source-out finds its strength without the target.
-- **The mask does not pay on citation with a GCN.** Under the same schedule and over the same 5 seeds or more, the game is 0.2 points behind no adversary at all on the enriched graph and 0.8 behind on the original one; a plain GCN trained on the enriched graph, with the same averaging and propagation, is level with the method: behind on AC→D and AD→C, ahead on CD→A.
-
-### The collapse of `paper`
-
-Mean mask over the original edges, averaged over transfers, sources and seeds:
-
-{collapse}
-
-## Twitch: train DE, validate ENGB, test five
-
-ROC-AUC, minimum and average over the five targets. The paper reports 52.5 / 59.3 for EdgeMask-DG\\* and 52.5 / 56.7 for its best baseline.
-
-| variant | minimum | average | chosen α | rule, seeds, version |
-| --- | --- | --- | --- | --- |
-{twitch}
-
-The same default recipe, with nothing set by hand, finds on the validation domain that propagation hurts here (α = 0 in every run). The enriched GCN is two points below the plain one here, and `robust`, trained on the same enriched graph, is not; the three differ in more than the mask, so this says where to look, not why. A plain GCN whose epoch is chosen on ENGB beats every figure of the paper's column.
-
-## Where ours and the prototype differ
-
-- Message gate with penalty: the same collapse, a few points lower when read at s = 1. A collapsed TaskNet was never trained on neighbours, so this figure is noise by nature (± 5).
-- Enriched target: ours reads a seeded sample of the target's enrichment at the training ratios.
-
-## Commands
-
-Each row's command; add `--data-root`. A run whose record is there is not run again.
-
-| row | command |
-| --- | --- |
-{commands}
-"""
 
 
 if __name__ == "__main__":

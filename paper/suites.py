@@ -1,4 +1,4 @@
-"""Every table and figure of the paper, and some of our own, as declarations of runs and cells."""
+"""Declarations of the runs and cells of every table and figure of the paper, and of some of our own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paper.growth import growth
 from paper.published import NAMES, SHOWN, figure
 
 STAR, BASE, PLAIN = "edgemask-dg-star", "edgemask-dg", "erm-gcn-enriched"
-HEADLINE = 10  # seeds of the headline
+HEADLINE = 10  # number of seeds of the two headline methods
 CITATION = ("AC→D", "AD→C", "CD→A")
 PROTOCOLS = {
     "citation": CITATION,
@@ -31,8 +31,8 @@ PROTOCOLS = {
     "arxiv": ("2011→2016,2018,2020",),
 }
 OTHERS = {"cora": "Cora", "photo": "Photo", "facebook100": "FB-100", "twitch": "Twitch"}
-# The two forms of the game that every ablation is run in: ours, and the paper's networks in the form that does not
-# collapse and comes nearest to the paper's figures.
+# Every ablation runs in two forms of the game: our recipe, and the paper's networks in the variant that does not
+# collapse and comes closest to the paper's figures.
 ROBUST = recipe("robust")
 ATTENTION = recipe("paper", gate="attention", knn_ratio=0.5, spectral_ratio=0.02, epochs=100, average=0.05)
 FORMS = {"`robust`": ROBUST, "GAT, attention gate, averaged weights": ATTENTION}
@@ -46,9 +46,17 @@ def run_set(
     seeds: int = SEEDS,
     also: tuple[str, ...] = (),
 ) -> RunSet:
-    """Return the runs of a method on a benchmark, on its usual protocols unless others are given.
+    """Return the runs of a method on a benchmark.
 
     If the benchmark has a validation domain, every method chooses its epoch on it.
+
+    Args:
+        where: Name of the benchmark.
+        method: Name of the method, or `enrichment` for measures of the enriched graphs.
+        recipe: All settings.
+        protocols: Names of the protocols; those in `PROTOCOLS` if empty.
+        seeds: Number of seeds, starting at 0.
+        also: Extras to record.
     """
     validated = bool(benchmark(where).protocol(PROTOCOLS[where][0]).validation)
     if method != "enrichment" and validated and recipe.select == "last":
@@ -60,52 +68,69 @@ def run_set(
 
 
 def label(name: str) -> str:
-    """A method's name, with the paper's name of it."""
+    """Return the name of a method, with the paper's name in brackets if it has one."""
     return f"{name} ({NAMES[name]})" if name in NAMES else name
 
 
 def default(name: str, where: str) -> RunSet:
-    """A method as it comes; the two of the headline over more seeds where the headline is."""
+    """Return the runs of a method with its default recipe.
+
+    The two headline methods have more seeds on the citation networks and on Twitch.
+    """
     seeds = HEADLINE if name in (STAR, PLAIN) and where in ("citation", "twitch") else SEEDS
     return run_set(where, name, method_spec(name).recipe, seeds=seeds)
 
 
-def citation_entries(row: str, runs: RunSet, theirs: str = "") -> Iterator[CellSpec]:
-    """Six figures and their average, as in the paper's table."""
-    quoted = "results_citations"
+def citation_entries(row: str, runs: RunSet, paper_row: str = "") -> Iterator[CellSpec]:
+    """Yield the cells of a row of the citation table: six scores and their average, as in the paper.
+
+    Args:
+        row: Name of the row.
+        runs: The runs that the row shows.
+        paper_row: Name of the row in the paper's table, if it has one.
+    """
+    table = "results_citations"
     for transfer in CITATION:
         for short, metric in (("micro", "micro_f1"), ("macro", "macro_f1")):
             column = f"{transfer} {short}"
             one = run_set(runs.benchmark, runs.method, runs.recipe, (transfer,), runs.seeds, runs.also)
-            figures = figure(quoted, theirs, column.replace("→", "->"))
-            yield CellSpec(row, column, one, value.Score((metric,)), figures)
-    yield CellSpec(row, "average", runs, value.Score(("micro_f1", "macro_f1")), figure(quoted, theirs, "average"))
+            quoted = figure(table, paper_row, column.replace("→", "->"))
+            yield CellSpec(row, column, one, value.Score((metric,)), quoted)
+    yield CellSpec(row, "average", runs, value.Score(("micro_f1", "macro_f1")), figure(table, paper_row, "average"))
 
 
-def other_entries(row: str, name: str, settled: Recipe | None = None, theirs: str = "") -> Iterator[CellSpec]:
-    """Minimum and average over the targets of each other benchmark, as in the paper's table."""
+def other_entries(row: str, name: str, settings: Recipe | None = None, paper_row: str = "") -> Iterator[CellSpec]:
+    """Yield the cells of a row of the other benchmarks: minimum and average over the targets, as in the paper.
+
+    Args:
+        row: Name of the row.
+        name: Name of the method.
+        settings: All settings; the method's default recipe if None.
+        paper_row: Name of the row in the paper's table, if it has one.
+    """
     for where, title in OTHERS.items():
-        runs = default(name, where) if settled is None else run_set(where, name, settled)
+        runs = default(name, where) if settings is None else run_set(where, name, settings)
         for how in ("min", "avg"):
             column = f"{title} {how}"
-            quoted = figure("results_cora_photo_fb_twitch", theirs, column)
+            quoted = figure("results_cora_photo_fb_twitch", paper_row, column)
             yield CellSpec(row, column, runs, value.Score(how=how), quoted)
 
 
 def temporal_entries(name: str) -> Iterator[CellSpec]:
-    theirs = {"grm": "GRM*"}.get(name, NAMES[name])
+    """Yield the cells of a method's row for Elliptic and OGB-Arxiv: thirds of the test steps and their average."""
+    paper_row = {"grm": "GRM*"}.get(name, NAMES[name])
     for where, title, metric in (("elliptic", "Elliptic", "f1:1"), ("arxiv", "ArXiv", "accuracy")):
         runs = run_set(where, name, method_spec(name).recipe)
         for third, column in enumerate((f"{title} T1", f"{title} T2", f"{title} T3", f"{title} avg")):
-            quoted = figure("results_elliptic_arxiv_sorted", theirs, column)
+            quoted = figure("results_elliptic_arxiv_sorted", paper_row, column)
             show = value.Score((metric,)) if third == 3 else value.Third(metric, third)
             yield CellSpec(label(name), column, runs, show, quoted)
 
 
 REBUILT = (
-    "Rebuilt in part, from descriptions with gaps: "
+    "Some methods are partial reimplementations from descriptions with gaps: "
     + ", ".join(n for n in SHOWN if method_spec(n).status.startswith("partial"))
-    + "; `edgemask methods` says what in each is ours."
+    + ". `edgemask methods` lists what is our own in each."
 )
 SIX = tuple(f"{t} {m}" for t in CITATION for m in ("micro", "macro"))
 RESULTS = (
@@ -115,8 +140,7 @@ RESULTS = (
         (
             TableSpec(
                 "Citation networks",
-                "F1 on the unseen domain in percent, every system at its defaults; ours beside the paper's figure. "
-                + REBUILT,
+                f"F1 on the unseen domain in percent. Every method runs with its defaults. {REBUILT}",
                 tuple(e for n in SHOWN for e in citation_entries(label(n), default(n, "citation"), NAMES.get(n, ""))),
                 reference=label("erm-gcn"),
                 tested=SIX,
@@ -129,10 +153,11 @@ RESULTS = (
         (
             TableSpec(
                 "Cora, Photo, Facebook-100, Twitch",
-                "Minimum and average over the target domains, accuracy (Twitch: ROC-AUC) in percent; the validation "
-                "domain chooses the epoch for everyone. Cora and Photo are generated anew, and of Facebook-100 the "
-                f"targets are those whose files are here, so the paper's figures are on other data. {REBUILT}",
-                tuple(e for n in SHOWN for e in other_entries(label(n), n, theirs=NAMES.get(n, ""))),
+                "Minimum and average over the target domains, in percent: ROC-AUC on Twitch, accuracy elsewhere. The "
+                "validation domain chooses the epoch for every method. The paper's figures are on other data: we "
+                "generated Cora and Photo ourselves, and for Facebook-100 we use the targets whose files are "
+                f"available. {REBUILT}",
+                tuple(e for n in SHOWN for e in other_entries(label(n), n, paper_row=NAMES.get(n, ""))),
                 reference=label("erm-gcn"),
                 tested=tuple(f"{title} avg" for title in OTHERS.values()),
             ),
@@ -144,7 +169,7 @@ RESULTS = (
         (
             TableSpec(
                 "Elliptic and OGB-Arxiv",
-                "F1 of the illicit class (Elliptic) and accuracy (ArXiv) in percent, in thirds of the test steps. "
+                "F1 of the illicit class (Elliptic) and accuracy (ArXiv) in percent, by thirds of the test steps. "
                 + REBUILT,
                 tuple(
                     e
@@ -197,27 +222,41 @@ EFFECT_ROWS = {
 MEASURES = ("edge increase %", "avg degree gain", "spectral entropy", "feature Laplacian smoothness")
 
 
-def enriched(about: str, settled: Recipe) -> TableSpec:
+def enriched(about: str, settings: Recipe) -> TableSpec:
+    """Return the table of the measures of enrichment under a recipe.
+
+    Args:
+        about: Name of the recipe in the title.
+        settings: The recipe.
+    """
+
     def entries() -> Iterator[CellSpec]:
         for where, row in ENRICHED_ROWS.items():
-            runs = run_set(where, "enrichment", settled, PROTOCOLS[where][:1])
+            runs = run_set(where, "enrichment", settings, PROTOCOLS[where][:1])
             for name in MEASURES:
                 yield CellSpec(row, name, runs, value.Measured(name), figure("subspace_enrichment", row, name))
 
-    return TableSpec(f"What enrichment adds, {about}", MEASURES_ABOUT, tuple(entries()), best="", decimals=2)
+    return TableSpec(f"Effect of enrichment, {about}", MEASURES_ABOUT, tuple(entries()), best="", decimals=2)
 
 
 MEASURES_ABOUT = (
-    "Change from the original to the enriched graph, mean over the domains: edges in percent, mean degree, spectral "
-    "entropy (nats) and the reduction of the features' smoothness, as docs/method.md defines them. The paper defines "
-    "none of them."
+    "Change from the original to the enriched graph, averaged over the domains: edges in percent, mean degree, "
+    "spectral entropy (nats) and the reduction of feature smoothness. docs/method.md defines these measures. The paper "
+    "does not define any of them."
 )
 
 
-def pruned(about: str, settled: Recipe) -> TableSpec:
+def pruned(about: str, settings: Recipe) -> TableSpec:
+    """Return the table of the edges that the mask prunes under a recipe.
+
+    Args:
+        about: Name of the recipe in the title.
+        settings: The recipe.
+    """
+
     def entries() -> Iterator[CellSpec]:
         for where, row in PRUNED_ROWS.items():
-            runs = default(STAR, where) if settled is ROBUST else run_set(where, STAR, settled)
+            runs = default(STAR, where) if settings is ROBUST else run_set(where, STAR, settings)
             for column, show in (
                 ("pruned from augmented %", value.Pruned("augmented")),
                 ("pruned from original %", value.Pruned("original")),
@@ -225,56 +264,74 @@ def pruned(about: str, settled: Recipe) -> TableSpec:
             ):
                 yield CellSpec(row, column, runs, show, figure("mask_prune_stats", row, column))
 
-    text = "Share of the sources' edges whose mask is below 1/2 after training (pruned), or not (retained)."
-    return TableSpec(f"What the mask prunes, {about}", text, tuple(entries()), best="")
+    text = (
+        "Percentage of the sources' edges whose mask after training is below 1/2 (pruned) or at least 1/2 (retained)."
+    )
+    return TableSpec(f"Edges pruned by the mask, {about}", text, tuple(entries()), best="")
 
 
 UNION = {name: getattr(ROBUST, name) for name in ("k", "clusters", "knn_ratio", "spectral_ratio")}
 
 
 def on_union(name: str) -> Recipe:
-    """A baseline trained directly on the enriched graph, all else as it is."""
+    """Return a baseline's recipe with training on the enriched graph and no other change."""
     return method_spec(name).under(None, **UNION)
 
 
 def two_by_two(about: str, sides: dict[str, tuple[str, Recipe]]) -> TableSpec:
+    """Return the table of enrichment × mask for one form of the game.
+
+    Args:
+        about: Name of the form in the title.
+        sides: Method and recipe of each column.
+    """
+
     def entries() -> Iterator[CellSpec]:
-        quoted = "two_by_two_ablation"
-        for column, (name, settled) in sides.items():
+        table = "two_by_two_ablation"
+        for column, (name, settings) in sides.items():
             for transfer in CITATION:
                 row = f"{transfer.replace('→', '->')} (Micro-F1 %)"
-                runs = run_set("citation", name, settled, (transfer,))
-                yield CellSpec(row.replace("->", "→"), column, runs, value.Score(), figure(quoted, row, column))
+                runs = run_set("citation", name, settings, (transfer,))
+                yield CellSpec(row.replace("->", "→"), column, runs, value.Score(), figure(table, row, column))
             for where, row in TWO_ROWS.items():
-                runs = run_set(where, name, settled)
-                yield CellSpec(row, column, runs, value.Score(), figure(quoted, row, column))
+                runs = run_set(where, name, settings)
+                yield CellSpec(row, column, runs, value.Score(), figure(table, row, column))
 
-    text = "Average over targets, percent."
+    text = "Average over the targets, in percent."
     return TableSpec(f"Enrichment × mask, {about}", text, tuple(sorted_rows(entries())), best="")
 
 
 def sorted_rows(entries: Iterator[CellSpec]) -> list[CellSpec]:
-    """By row, in the order rows first appear."""
-    held = list(entries)
-    order = list(dict.fromkeys(e.row for e in held))
-    return sorted(held, key=lambda e: order.index(e.row))
+    """Return the cells sorted by row. Rows keep the order in which they first appear."""
+    cells = list(entries)
+    order = list(dict.fromkeys(c.row for c in cells))
+    return sorted(cells, key=lambda c: order.index(c.row))
 
 
 def effects() -> Iterator[CellSpec]:
-    quoted = "aug_effect_baselines"
+    """Yield the cells of the effect of training on the enriched graph, by benchmark and method."""
+    table = "aug_effect_baselines"
     for where, row in {"citation": "Citation avg.", **EFFECT_ROWS}.items():
         score = value.Score(("micro_f1", "macro_f1")) if where == "citation" else value.Score()
         for column, name in (("ERM", "erm-gcn"), ("EERM", "eerm"), ("GRM", "grm"), ("IS-GIB", "is-gib")):
             added, without = run_set(where, name, on_union(name)), run_set(where, name, method_spec(name).recipe)
-            yield CellSpec(row, column, added, score, figure(quoted, row, column), without)
-        ours = run_set(where, STAR, ROBUST), run_set(where, BASE, method_spec(BASE).recipe)
-        yield CellSpec(row, "EdgeMask-DG*", ours[0], score, figure(quoted, row, "EdgeMask-DG*"), ours[1])
+            yield CellSpec(row, column, added, score, figure(table, row, column), without)
+        added, without = run_set(where, STAR, ROBUST), run_set(where, BASE, method_spec(BASE).recipe)
+        yield CellSpec(row, "EdgeMask-DG*", added, score, figure(table, row, "EdgeMask-DG*"), without)
 
 
 def swept(
-    quoted: str, setting: str, values: dict[str, Any], transfers: tuple[str, ...], seconds: bool
+    table: str, setting: str, values: dict[str, Any], transfers: tuple[str, ...], seconds: bool
 ) -> list[TableSpec]:
-    """One setting over several values, in both forms of the game."""
+    """Return the tables of one setting over several values, one for each form of the game.
+
+    Args:
+        table: Name of the paper's table.
+        setting: Name of the setting.
+        values: Values of the setting, by row.
+        transfers: Citation transfers that are averaged.
+        seconds: Whether the training time is shown too.
+    """
     parts = []
     for about, form in (FORMS if setting != "lam" else LAMBDA_FORMS).items():
         entries = []
@@ -285,29 +342,31 @@ def swept(
                 ("macro", value.Score(("macro_f1",))),
             ]
             shown += [("train seconds", value.seconds)] if seconds else []
-            entries += [CellSpec(row, column, runs, show, figure(quoted, row, column)) for column, show in shown]
+            entries += [CellSpec(row, column, runs, show, figure(table, row, column)) for column, show in shown]
         where = transfers[0] if len(transfers) == 1 else "average over three transfers"
         text = f"F1 in percent, {where}."
-        parts.append(TableSpec(f"{setting} by value, {about}", text, tuple(entries), best="" if seconds else "high"))
+        title = f"Results by {SYMBOLS[setting]}, {about}"
+        parts.append(TableSpec(title, text, tuple(entries), best="" if seconds else "high"))
     return parts
 
 
-LETTER = recipe("paper")
-LAMBDA_FORMS = {"the paper's letter": LETTER, "GAT, attention gate, averaged weights": ATTENTION}
+LITERAL = recipe("paper")  # follows the paper literally
+SYMBOLS = {"lam": "λ", "k": "k", "clusters": "K"}
+LAMBDA_FORMS = {"`paper` recipe": LITERAL, "GAT, attention gate, averaged weights": ATTENTION}
 LAMBDAS = {"0.0": 0.0, "1e-5": 1e-5, "1e-4": 1e-4, "1e-3": 1e-3, "1e-2": 1e-2, "1e-1": 1e-1}
 ABLATIONS = (
     Suite(
         "subspace_enrichment",
-        "What enrichment adds to a graph",
-        (enriched("the paper's ratios 0.1 and 0.1", LETTER), enriched("`robust`, ratios 1 and 0.1", ROBUST)),
+        "Effect of enrichment on the graphs",
+        (enriched("the paper's ratios 0.1 and 0.1", LITERAL), enriched("`robust`, ratios 1 and 0.1", ROBUST)),
     ),
     Suite(
         "mask_prune_stats",
-        "What the mask prunes",
+        "Edges pruned by the mask",
         (
             pruned("`robust`", ROBUST),
             pruned("GAT, attention gate, averaged weights", ATTENTION),
-            pruned("the paper's letter", LETTER),
+            pruned("`paper` recipe", LITERAL),
         ),
     ),
     Suite(
@@ -315,7 +374,7 @@ ABLATIONS = (
         "Enrichment × mask",
         (
             two_by_two(
-                "`robust`; without mask the same schedule without an adversary",
+                "`robust`; without a mask: the same schedule without an adversary",
                 {
                     "original, no mask": (BASE, method_spec(BASE).under(None, mask=False)),
                     "original, mask": (BASE, method_spec(BASE).recipe),
@@ -324,7 +383,7 @@ ABLATIONS = (
                 },
             ),
             two_by_two(
-                "GAT, attention gate, averaged weights; without mask EERM, as the paper has it",
+                "GAT, attention gate, averaged weights; without a mask: EERM, as in the paper",
                 {
                     "original, no mask": ("eerm", method_spec("eerm").recipe),
                     "original, mask": (BASE, ATTENTION.replace(k=0, clusters=0)),
@@ -336,11 +395,11 @@ ABLATIONS = (
     ),
     Suite(
         "aug_effect_baselines",
-        "What training on the enriched graph does to each system",
+        "Effect of training on the enriched graph, by method",
         (
             TableSpec(
-                "Score on the enriched graph less that on the original",
-                "Points, paired by protocol and seed; every target is read on its original graph.",
+                "Score after training on the enriched graph minus score after training on the original graph",
+                "Differences in points, paired by protocol and seed. Every target is classified on its original graph.",
                 tuple(effects()),
                 best="",
             ),
@@ -353,12 +412,12 @@ ABLATIONS = (
     ),
     Suite(
         "knn_k_ablation",
-        "Neighbours k",
+        "Number of neighbours k",
         tuple(swept("knn_k_ablation", "k", {str(k): k for k in (3, 5, 10, 20, 50)}, CITATION, False)),
     ),
     Suite(
         "spectral_k_ablation",
-        "Clusters K",
+        "Number of clusters K",
         tuple(
             swept(
                 "spectral_k_ablation",
@@ -372,20 +431,22 @@ ABLATIONS = (
 )
 
 
-# ---- ours ------------------------------------------------------------------------------------------------
+# ---- our own tables --------------------------------------------------------------------------------------
 
 
 def recipes() -> Iterator[CellSpec]:
+    """Yield the cells of the three recipes and of the enriched GCN."""
     for name in ("paper", "released", "robust"):
-        settled = method_spec(STAR).under(name)
-        ours = default(STAR, "citation") if name == "robust" else run_set("citation", STAR, settled)
-        yield from citation_entries(name, ours, "EDG*")
-        yield from other_entries(name, STAR, None if name == "robust" else settled, "EDG*")
+        settings = method_spec(STAR).under(name)
+        runs = default(STAR, "citation") if name == "robust" else run_set("citation", STAR, settings)
+        yield from citation_entries(name, runs, "EDG*")
+        yield from other_entries(name, STAR, None if name == "robust" else settings, "EDG*")
     yield from citation_entries("no game: GCN on the enriched graph", default(PLAIN, "citation"))
     yield from other_entries("no game: GCN on the enriched graph", PLAIN)
 
 
 def collapse() -> Iterator[CellSpec]:
+    """Yield the cells of the mean mask and the scores, by gate and bound."""
     base = recipe("paper", knn_ratio=0.5, spectral_ratio=0.02, epochs=100)
     for gate in ("message", "attention", "softmax"):
         for bound in ("penalty", "dual", "budget"):
@@ -398,20 +459,22 @@ def collapse() -> Iterator[CellSpec]:
 
 
 def readings() -> Iterator[CellSpec]:
+    """Yield the cells of the ways to classify a target: graph, mask, averaging and propagation."""
     for graph in ("original", "enriched"):
         for mask in ("ones", "masknet"):
             for average in (0.0, 0.05):
                 row = f"{graph} graph, {'s = 1' if mask == 'ones' else 'masked'}, "
                 row += "averaged weights" if average else "last weights"
                 for alpha in (0.0, 0.9):
-                    settled = ROBUST.replace(
+                    settings = ROBUST.replace(
                         test_graph=graph, test_mask=mask, average=average, alpha=(alpha,), select="last"
                     )
                     both = value.Score(("micro_f1", "macro_f1"))
-                    yield CellSpec(row, f"α = {alpha:g}", run_set("citation", STAR, settled, CITATION[:2]), both)
+                    yield CellSpec(row, f"α = {alpha:g}", run_set("citation", STAR, settings, CITATION[:2]), both)
 
 
 def theory() -> Iterator[CellSpec]:
+    """Yield the cells of the theory's quantities, by form of the game and transfer."""
     for row, form in FORMS.items():
         for transfer in CITATION:
             runs = run_set("citation", STAR, form, (transfer,), also=("theory",))
@@ -420,14 +483,14 @@ def theory() -> Iterator[CellSpec]:
 
 
 OURS = (
-    Suite("complexity", "Time and memory as graphs grow", made=growth),
+    Suite("complexity", "Time and memory by graph size", made=growth),
     Suite(
         "theory",
-        "The theory's checks on trained pairs",
+        "Checks of the theory on trained networks",
         (
             TableSpec(
-                "The theory on trained pairs",
-                "On the first source of each transfer, after training: docs/method.md has the quantities.",
+                "Theory after training",
+                "Measured on the first source of each transfer after training. docs/method.md defines the quantities.",
                 tuple(theory()),
                 best="",
                 decimals=4,
@@ -440,20 +503,20 @@ OURS = (
         (
             TableSpec(
                 "Recipes",
-                "The paper's letter, the authors' released code, and ours; beside each the paper's figure of its "
-                "EdgeMask-DG*. Percent.",
+                "`paper` follows the paper literally, `released` the authors' released code, and `robust` is our own. "
+                "The paper's figure is always that of its EdgeMask-DG*. In percent.",
                 tuple(recipes()),
             ),
         ),
     ),
     Suite(
         "collapse",
-        "The collapse of the mask, by gate and bound",
+        "Collapse of the mask, by gate and bound",
         (
             TableSpec(
                 "Mean mask of the original edges, and accuracy",
-                "GAT on the citation networks, 100 epochs, mean over sources and the transfers AC→D and AD→C. The best "
-                "epoch is chosen on the target, for comparison only.",
+                "GAT on the citation networks, 100 epochs, averaged over the sources and the transfers AC→D and AD→C. "
+                "The best epoch is chosen on the target, for comparison only.",
                 tuple(collapse()),
                 best="",
                 decimals=2,
@@ -462,18 +525,19 @@ OURS = (
     ),
     Suite(
         "inference",
-        "How a target is read",
+        "Inference on the target",
         (
             TableSpec(
                 "Graph × mask × averaging × propagation",
-                "`robust` on the citation networks, last epoch: mean of the four F1 figures of AC→D and AD→C, percent.",
+                "`robust` on the citation networks at the last epoch. Mean of the four F1 scores of AC→D and AD→C, in "
+                "percent.",
                 tuple(readings()),
             ),
         ),
     ),
     Suite(
         "explorer",
-        "The mask explorer's views",
+        "Views of the mask explorer",
         extra=(run_set("citation", STAR, ROBUST, seeds=1, also=("explorer",)),),
     ),
 )
@@ -484,17 +548,28 @@ SUITES: dict[str, Suite] = {
 
 
 def suite(name: str) -> Suite:
-    """A suite by name; an unknown name is an error that lists the known ones."""
+    """Return a suite by name.
+
+    Raises:
+        InputError: If there is no suite of that name. The message lists the names.
+    """
     if name not in SUITES:
         raise InputError(f"no table or figure {name!r} (there are: {', '.join(SUITES)})")
     return SUITES[name]
 
 
 def all_tasks(names: Sequence[str]) -> list[Task]:
-    """The tasks of several suites, each once."""
+    """Return the tasks of several suites, each once."""
     return list({repr(t): t for n in names for t in suite(n).tasks()}.values())
 
 
 def sections(store: ResultStore, absent: Collection[str] = ()) -> list[Section]:
-    """Return the sections of the report page. The data of the benchmarks in `absent` is not available."""
-    return [Section(s.name, s.title, s.comparisons(store, absent)) for s in SUITES.values()]
+    """Return the sections of the report page.
+
+    Args:
+        store: The records.
+        absent: Benchmarks whose data is not available.
+    """
+    return [
+        Section(s.name, s.title, s.comparisons(store, absent), f"edgemask reproduce {s.name}") for s in SUITES.values()
+    ]

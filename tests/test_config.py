@@ -1,4 +1,4 @@
-"""Recipes: legal ranges, errors that say all, JSON, and what the stock ones hold."""
+"""Tests of recipes: legal values, error messages, JSON, and the stock recipes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ILLEGAL = [
     ("knn_ratio", 1.1, "a number in [0, 1]"),
     ("spectral_ratio", -0.1, "a number in [0, 1]"),
     ("knn_ratio", None, "a number in [0, 1]"),
-    ("spectral_budget", float("inf"), "a number in [0, inf)"),
+    ("spectral_budget", float("inf"), "a number in [0, inf) or None"),
     ("backbone", "transformer", "one of gat, gcn, gin, sgc, egc, mlp"),
     ("layers", 0, "an integer in [1, inf)"),
     ("layers", 2.0, "an integer in [1, inf)"),
@@ -52,25 +52,25 @@ ILLEGAL = [
     ("rho", 1.01, "a number in (0, 1]"),
     ("dual_lr", 0.0, "a number in (0, inf)"),
     ("precision", "fp16", "one of tf32, float32, bf16"),
-    ("hyper", (("b", 1), ("a", 1)), "a tuple of (name, value) pairs in the order of names"),
-    ("hyper", {"a": 1}, "a tuple of (name, value) pairs in the order of names"),
-    ("batch_size", 0, "an integer in [1, inf)"),
-    ("batch_size", 10.0, "an integer in [1, inf)"),
+    ("hyper", (("b", 1), ("a", 1)), "a tuple of (name, value) pairs sorted by name"),
+    ("hyper", {"a": 1}, "a tuple of (name, value) pairs sorted by name"),
+    ("batch_size", 0, "an integer in [1, inf) or None"),
+    ("batch_size", 10.0, "an integer in [1, inf) or None"),
     *(
-        ("fan_out", v, "None, an integer of at least 1 (-1 for all neighbours), or a tuple of such integers")
+        ("fan_out", v, "None, an integer of at least 1 (-1 keeps all neighbours), or a tuple of such integers")
         for v in (0, -2, True, 2.5, (), (5, 0), [5, 5])
     ),
     ("shards", 0, "an integer in [1, inf)"),
-    ("inference_batch", 0, "an integer in [1, inf)"),
+    ("inference_batch", 0, "an integer in [1, inf) or None"),
     ("average", 1.5, "a number in [0, 1]"),
     ("average_from", -0.5, "a number in [0, 1]"),
     ("test_graph", "both", "one of original, enriched"),
     ("test_mask", "half", "one of ones, zeros, masknet"),
-    ("alpha", (), "a tuple of strengths in [0, 1), at least one"),
-    ("alpha", (0.5, 1.0), "a tuple of strengths in [0, 1), at least one"),
-    ("alpha", ("0.5",), "a tuple of strengths in [0, 1), at least one"),
-    ("alpha", 0.5, "a tuple of strengths in [0, 1), at least one"),
-    ("alpha", [0.5], "a tuple of strengths in [0, 1), at least one"),
+    ("alpha", (), "a tuple of at least one number in [0, 1)"),
+    ("alpha", (0.5, 1.0), "a tuple of at least one number in [0, 1)"),
+    ("alpha", ("0.5",), "a tuple of at least one number in [0, 1)"),
+    ("alpha", 0.5, "a tuple of at least one number in [0, 1)"),
+    ("alpha", [0.5], "a tuple of at least one number in [0, 1)"),
     ("steps", -1, "an integer in [0, inf)"),
     ("select", "oracle", "one of auto, last, source-val, validation, leave-one-source-out"),
     ("eval_every", 0, "an integer in [1, inf)"),
@@ -79,12 +79,12 @@ ILLEGAL = [
 
 
 @pytest.mark.parametrize(("name", "value", "legal"), ILLEGAL, ids=[f"{n}={v!r}" for n, v, _ in ILLEGAL])
-def test_an_illegal_value_is_named_with_its_field_and_legal_range(name, value, legal):
+def test_illegal_value_is_named_with_its_setting_and_legal_values(name, value, legal):
     with pytest.raises(ValueError, match=re.escape(f"{name} must be {legal}, got {value!r}")):
         Recipe(**{name: value})
 
 
-def test_every_field_refuses_something():
+def test_every_setting_has_an_illegal_value():
     assert {name for name, _, _ in ILLEGAL} == {f.name for f in dataclasses.fields(Recipe)}
 
 
@@ -103,17 +103,20 @@ def test_every_field_refuses_something():
         *(("n_ascent", 0), ("lr", 1), ("steps", 0), ("alpha", (0.999,)), ("mask_inputs", ("predictions", "origin"))),
     ],
 )
-def test_the_ends_of_the_ranges_are_legal(name, value):
+def test_bounds_of_the_ranges_are_legal(name, value):
     assert getattr(Recipe(**{name: value}), name) == value
 
 
-def test_several_strengths_need_a_rule_that_chooses():
-    with pytest.raises(ValueError, match=re.escape("alpha must be one value, got (0.0, 0.5)")):
+def test_several_strengths_need_a_selection_rule():
+    with pytest.raises(
+        ValueError,
+        match=re.escape("select = 'last' does not choose among strengths: give alpha one value, got (0.0, 0.5)"),
+    ):
         Recipe(alpha=(0.0, 0.5))
     assert Recipe(alpha=(0.0, 0.5), select="source-val").alpha == (0.0, 0.5)
 
 
-def test_a_budget_without_an_adversary_has_nothing_to_learn():
+def test_budget_needs_an_adversary():
     with pytest.raises(
         ValueError, match="adversarial = False leaves the MaskNet nothing to learn under bound = 'budget'"
     ):
@@ -123,33 +126,33 @@ def test_a_budget_without_an_adversary_has_nothing_to_learn():
 @pytest.mark.parametrize(
     ("backbone", "fan_out"), [("gat", (5, 3)), ("gin", (5, -1)), ("gcn", (5, 3, 2)), ("sgc", (5, 3, -1)), ("gcn", 5)]
 )
-def test_a_fan_out_has_a_value_for_each_hop(backbone, fan_out):
+def test_fan_out_has_one_value_per_hop(backbone, fan_out):
     assert Recipe(backbone=backbone, fan_out=fan_out).fan_out == fan_out
     if isinstance(fan_out, tuple):
-        with pytest.raises(ValueError, match=rf"fan_out needs one value for each hop, .*got \({fan_out[0]}, 3, 3, 3\)"):
+        with pytest.raises(ValueError, match=rf"fan_out needs one value per hop: .*got \({fan_out[0]}, 3, 3, 3\)"):
             Recipe(backbone=backbone, fan_out=(fan_out[0], 3, 3, 3))
 
 
-def test_shards_are_parts_of_a_batch():
+def test_shards_need_a_batch_of_at_least_their_number():
     assert Recipe(batch_size=4, shards=4).shards == 4
     for batch_size in (None, 3):
-        with pytest.raises(ValueError, match=f"shards = 4 .* batch_size must be at least that, got {batch_size}"):
+        with pytest.raises(ValueError, match=f"shards = 4 .* batch_size must be at least 4, got {batch_size}"):
             Recipe(batch_size=batch_size, shards=4)
 
 
-def test_an_unknown_field_is_named_beside_the_known_ones():
+def test_unknown_setting_is_rejected_with_the_known_settings():
     with pytest.raises(ValueError, match=r"no setting 'learning_rate' \(settings: k, clusters, .*, lr, "):
         Recipe().replace(learning_rate=0.1)
     with pytest.raises(ValueError, match="no setting 'gates'"):
         Recipe.from_json({"gates": "message"})
 
 
-def test_an_unknown_recipe_is_named_beside_the_known_ones():
+def test_unknown_recipe_is_rejected_with_the_known_recipes():
     with pytest.raises(ValueError, match=r"no recipe 'best' \(recipes: paper, released, robust\)"):
         recipe("best")
 
 
-def test_overrides_are_checked_too():
+def test_overrides_are_checked():
     assert recipe("paper", rho=0.25).rho == 0.25
     with pytest.raises(ValueError, match="rho must be"):
         recipe("paper", rho=2)
@@ -161,7 +164,7 @@ def test_a_recipe_cannot_be_changed():
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_json_there_and_back(name):
+def test_json_round_trip(name):
     full = recipe(name, mask_inputs=("origin", "structure"), spectral_budget=3.5, backbone="gat", fan_out=(4, -1))
     assert Recipe.from_json(json.loads(json.dumps(full.to_json()))) == full
 
@@ -183,11 +186,11 @@ def test_values_from_json_are_checked():
         ({"spectral_budget": 5, "k": 0}, True),
     ],
 )
-def test_enriched_says_whether_edges_are_added(changes, enriched):
+def test_enriched(changes, enriched):
     assert Recipe(**changes).enriched is enriched
 
 
-def test_paper_is_the_letter_of_the_paper():
+def test_recipe_paper_has_the_settings_of_the_paper():
     r = recipe("paper")
     assert (r.backbone, r.gate, r.bound, r.adversarial) == ("gat", "message", "penalty", True)
     assert (r.lam, r.n_descent, r.n_ascent, r.epochs) == (1e-3, 5, 1, 200)
@@ -195,7 +198,7 @@ def test_paper_is_the_letter_of_the_paper():
     assert (r.layers, r.mask_inputs, r.average, r.alpha) == (2, (), 0.0, (0.0,))
 
 
-def test_released_is_how_the_released_code_behaves():
+def test_recipe_released_behaves_like_the_released_code():
     r = recipe("released")
     assert (r.gate, r.adversarial, r.test_graph, r.test_mask) == ("attention", False, "original", "zeros")
 
@@ -207,20 +210,20 @@ def test_robust_is_the_default_and_bounds_its_adversary():
     assert r.bound == "budget"
 
 
-def test_changes_name_a_recipe_by_what_differs():
+def test_changes_are_the_settings_that_differ_from_the_defaults():
     assert Recipe().changes() == {}
     assert Recipe(alpha=(0,), epochs=3).changes() == {"epochs": 3}
     assert Recipe(average=0) == Recipe(average=0.0)
 
 
-def test_reading_with_what_was_never_trained_is_refused():
+def test_inference_settings_need_a_masknet_and_enrichment():
     with pytest.raises(ValueError, match="test_mask = 'masknet' needs a MaskNet, got mask = False"):
         Recipe(mask=False, test_mask="masknet")
     with pytest.raises(ValueError, match="test_graph = 'enriched' needs enrichment"):
         Recipe(k=0, clusters=0, test_graph="enriched")
 
 
-def test_removed_settings_are_read_at_the_value_they_had_and_refused_at_any_other():
+def test_removed_settings_are_accepted_with_their_fixed_value_only():
     old = recipe("robust").to_json() | {"mask_kind": "sigmoid", "activation": "elu", "knn_budget": None}
     assert Recipe.from_json(old) == recipe("robust")
     with pytest.raises(InputError, match="mask_kind = 'gumbel' is no longer supported"):

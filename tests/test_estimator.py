@@ -1,4 +1,4 @@
-"""The estimator: scikit-learn manners, clear refusals, a model file that predicts the same."""
+"""The estimator: scikit-learn's interface, clear error messages, and model files that predict the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from edgemask import EdgeMaskClassifier, Graph, GraphError
 from edgemask.data.synthetic import demo_family
-from edgemask.errors import CheckpointError
+from edgemask.errors import CheckpointError, EdgemaskError
 from edgemask.metrics import macro_f1
 from edgemask.runtime import checkpoint
 
@@ -54,7 +54,7 @@ def test_training_beats_guessing_on_the_unseen_domain():
     assert longer.score(C) > 0.3  # 5 equally likely classes
 
 
-def test_what_fit_leaves_behind(model):
+def test_fit_sets_the_fitted_attributes(model):
     assert model.classes_.tolist() == list("01234")
     assert model.choice_.rule == "leave-one-source-out"
     assert set(model.choice_.scores) == {0.0, 0.5, 0.8, 0.9, 0.95}
@@ -68,7 +68,7 @@ def test_a_single_source_and_a_single_validation_graph_need_no_list():
     assert list(one.sources_) == ["alpha"]
 
 
-def test_the_same_seed_fits_the_same_model_and_another_seed_another(model):
+def test_the_same_seed_gives_the_same_model_and_another_seed_another_model(model):
     params = model.get_params()
     again, other = (EdgeMaskClassifier(**params | {"seed": s}).fit([A, B]).predict_proba(C) for s in (3, 4))
     assert np.array_equal(again, model.predict_proba(C))
@@ -86,10 +86,10 @@ def test_a_graph_without_edges_works(model, nodes):
     np.testing.assert_allclose(model.predict_proba(bare).sum(1), np.ones(nodes))
 
 
-# ---- scikit-learn manners --------------------------------------------------------------------------------
+# ---- scikit-learn's interface ------------------------------------------------------------------------------
 
 
-def test_clone_copies_the_settings_and_not_the_fit(model):
+def test_clone_copies_the_settings_but_not_the_fit(model):
     copy = clone(model)
     assert copy.get_params() == model.get_params()
     assert copy is not model
@@ -105,14 +105,15 @@ def test_set_params_reaches_named_parameters_and_settings():
     }  # fmt: skip
 
 
-def test_repr_names_what_differs_from_the_defaults():
+def test_repr_shows_the_parameters_that_differ_from_the_defaults():
     assert repr(EdgeMaskClassifier(epochs=5)) == "EdgeMaskClassifier(epochs=5)"
 
 
 @pytest.mark.parametrize("call", ["predict", "predict_proba", "score", "explain", "save"])
-def test_use_before_fit_says_so(call):
-    with pytest.raises(NotFittedError, match="call fit first"):
+def test_use_before_fit_is_an_error(call):
+    with pytest.raises(NotFittedError, match="call fit first") as caught:
         getattr(EdgeMaskClassifier(), call)(C)
+    assert isinstance(caught.value, EdgemaskError)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_use_before_fit_says_so(call):
         ({"epochs": 0}, r"epochs must be an integer in \[1, inf\), got 0"),
         ({"rho": 1.5}, r"rho must be a number in \(0, 1\], got 1.5"),
         ({"gate": "door"}, "gate must be one of .*, got 'door'"),
-        ({"alpha": 0.5}, r"alpha must be a tuple of strengths in \[0, 1\), at least one, got 0.5"),
+        ({"alpha": 0.5}, r"alpha must be a tuple of at least one number in \[0, 1\), got 0.5"),
         ({"epoch": 3}, "no setting 'epoch' .*epochs"),
         ({"recipe": "cake"}, "no recipe 'cake' .*robust"),
         ({"metric": "f2"}, "no metric 'f2' .*micro_f1"),
@@ -155,8 +156,8 @@ def test_a_target_that_does_not_fit_is_refused(model, graph, message, call):
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
-        ([], "no source graphs given"),
-        ([A, B.without_labels()], "graph 'beta', y: training needs labels, it has none"),
+        ([], "no source graphs were given"),
+        ([A, B.without_labels()], "graph 'beta', y: training needs labels, but it has none"),
         ([A, B.replace(y=np.full(80, 2))], "graph 'beta', y: every label is '2'"),
         ([A, B.replace(x=np.ones((80, 9)))], "graph 'beta', x: 9 features, but graph 'alpha' has 64"),
         ([A, B.replace(classes=tuple("abcde"))], "graph 'beta', classes: .* but graph 'alpha' has"),
@@ -207,10 +208,10 @@ def test_the_mean_mask_is_the_budget():
     fitted = EdgeMaskClassifier(**TINY, bound="budget", rho=0.7, mask_lr=0.1).fit([A])
     s = fitted.explain(A).s
     assert s.mean() == pytest.approx(0.7, abs=1e-5)
-    assert s.std() > 1e-3  # the adversary did choose
+    assert s.std() > 1e-3  # the MaskNet prefers some edges
 
 
-def test_a_model_without_a_masknet_has_nothing_to_explain():
+def test_a_model_without_a_masknet_cannot_explain():
     fitted = EdgeMaskClassifier(**TINY, mask=False).fit([A])
     with pytest.raises(ValueError, match="without a MaskNet"):
         fitted.explain(C)
@@ -219,7 +220,7 @@ def test_a_model_without_a_masknet_has_nothing_to_explain():
 # ---- save, load ------------------------------------------------------------------------------------------
 
 
-def test_a_loaded_model_is_the_saved_one_to_the_bit(model, tmp_path: Path):
+def test_a_loaded_model_equals_the_saved_one_to_the_bit(model, tmp_path: Path):
     model.save(tmp_path / "model")
     loaded = EdgeMaskClassifier.load(tmp_path / "model", device="cpu")
     assert np.array_equal(loaded.predict_proba(C), model.predict_proba(C))
@@ -239,7 +240,7 @@ def test_tuples_and_numpy_seeds_survive_a_file(tmp_path: Path):
     assert np.array_equal(clone(loaded).fit([A]).predict_proba(C), saved.predict_proba(C))
 
 
-def test_a_model_fitted_in_batches_and_read_in_blocks(tmp_path: Path):
+def test_a_model_fitted_in_batches_can_predict_in_blocks(tmp_path: Path):
     fitted = EdgeMaskClassifier(batch_size=30, fan_out=(4, 4, 2), inference_batch=17, **TINY).fit([A, B])
     fitted.save(tmp_path / "model")
     loaded = EdgeMaskClassifier.load(tmp_path / "model", device="cpu")
@@ -247,7 +248,7 @@ def test_a_model_fitted_in_batches_and_read_in_blocks(tmp_path: Path):
     assert np.array_equal(loaded.predict_proba(C), fitted.predict_proba(C))
 
 
-def test_a_graph_of_any_size_can_be_read_in_blocks(model, tmp_path: Path):
+def test_a_graph_of_any_size_can_be_predicted_in_blocks(model, tmp_path: Path):
     model.save(tmp_path / "model")
     blocks = EdgeMaskClassifier.load(tmp_path / "model", device="cpu", inference_batch=17)
     assert blocks.get_params()["inference_batch"] == blocks.method_.recipe.inference_batch == 17
@@ -256,7 +257,7 @@ def test_a_graph_of_any_size_can_be_read_in_blocks(model, tmp_path: Path):
         EdgeMaskClassifier.load(tmp_path / "model", device="cpu", inference_batch=0)
 
 
-def test_of_several_processes_the_first_writes(model, tmp_path: Path, monkeypatch):
+def test_only_the_first_of_several_processes_writes(model, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     model.save(tmp_path / "model")
@@ -287,7 +288,7 @@ def test_the_dual_variable_is_saved_with_the_model(tmp_path: Path):
 
 
 @pytest.mark.filterwarnings("ignore::edgemask.errors.EnrichWarning")
-def test_the_default_recipe_serves_small_graphs():
+def test_the_default_recipe_works_on_small_graphs():
     a, b, c = (g.replace(x=g.x[:, :8]) for g in demo_family(70).values())
     fitted = EdgeMaskClassifier(epochs=2, device="cpu").fit([a, b])
     assert len(fitted.explain(c).s) > c.num_edges

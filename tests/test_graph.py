@@ -1,4 +1,4 @@
-"""`Graph`: what it refuses and how it says so, what stays fixed, and what its hash depends on."""
+"""Tests of `Graph`: validation and error messages, immutability, the content hash and `collect`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def small(**changes: Any) -> Graph:
     return Graph(**fields)
 
 
-# ---- refusals: the graph, the field and the value are in the text ------------------------------------
+# ---- errors name the graph, the field and the value ----------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -35,34 +35,37 @@ def small(**changes: Any) -> Graph:
         ({"x": np.ones(3)}, r"x: must have 2 dimensions \(nodes × features\), got shape \(3,\)"),
         ({"x": [["a"]] * 3}, "x: must be numeric, got dtype <U1"),
         ({"x": np.ones((3, 1), dtype=complex)}, "x: must be numeric, got dtype complex128"),
-        ({"x": [[1], [1, 2], [1]]}, "x: cannot be made an array: .*inhomogeneous"),
-        ({"x": np.ones((0, 2))}, "x: the graph is empty: it has no nodes"),
-        ({"x": np.ones((3, 0))}, "x: has no feature columns"),
-        ({"x": [[0, 0], [0, NAN], [INF, 0]]}, "x: feature 1 of node 1 is nan"),
-        ({"x": sp.csr_array(np.array([[0, 0], [0, -INF], [1, 0]]))}, "x: feature 1 of node 1 is -inf"),
-        ({"x": [[1.0], [1e39], [1.0]]}, "x: feature 0 of node 1 is inf as float32"),
-        ({"x": sp.coo_array(([3e38, 3e38], ([2, 2], [0, 0])), shape=(3, 1))}, "x: feature 0 of node 2 is inf"),
+        ({"x": [[1], [1, 2], [1]]}, "x: cannot be converted to an array: .*inhomogeneous"),
+        ({"x": np.ones((0, 2))}, "x: has no rows: the graph needs at least one node"),
+        ({"x": np.ones((3, 0))}, "x: has no columns: the graph needs at least one feature"),
+        ({"x": [[0, 0], [0, NAN], [INF, 0]]}, "x: feature 1 of node 1 must be finite, got nan"),
+        ({"x": sp.csr_array(np.array([[0, 0], [0, -INF], [1, 0]]))}, "x: feature 1 of node 1 must be finite, got -inf"),
+        ({"x": [[1.0], [1e39], [1.0]]}, "x: feature 0 of node 1 must be finite, got inf as float32"),
+        (
+            {"x": sp.coo_array(([3e38, 3e38], ([2, 2], [0, 0])), shape=(3, 1))},
+            "x: feature 0 of node 2 must be finite, got inf",
+        ),
         ({"edges": [[0, 1]]}, r"edges: must have shape \(2, M\), got \(1, 2\)"),
-        ({"edges": [[0, 1], [1]]}, "edges: cannot be made an array"),
+        ({"edges": [[0, 1], [1]]}, "edges: cannot be converted to an array"),
         ({"edges": [[0.0], [1.0]]}, "edges: must be integers, got dtype float64"),
-        ({"edges": [[0, 1], [1, 3]]}, r"edges: edge 1 is \(1, 3\), outside the graph's nodes 0 … 2"),
-        ({"edges": [[-1], [1]]}, r"edges: edge 0 is \(-1, 1\), outside"),
-        ({"edges": [[0, 1, 2], [1, 1, 2]]}, r"edges: edge 1 is a self-loop on node 1 \(2 in all\)"),
-        ({"edges": [[0, 1, 0, 0], [1, 2, 1, 1]]}, r"edges: edge \(0, 1\) is there twice \(2 repeats in all\)"),
-        ({"edges": [[0], [1]], "isolated": "error"}, r"edges: node 2 is isolated \(1 in all\)"),
+        ({"edges": [[0, 1], [1, 3]]}, r"edges: edge 1 is \(1, 3\), but nodes are numbered 0 … 2"),
+        ({"edges": [[-1], [1]]}, r"edges: edge 0 is \(-1, 1\), but nodes are numbered"),
+        ({"edges": [[0, 1, 2], [1, 1, 2]]}, r"edges: edge 1 is a self-loop on node 1 \(self-loops in total: 2\)"),
+        ({"edges": [[0, 1, 0, 0], [1, 2, 1, 1]]}, r"edges: edge \(0, 1\) is a duplicate \(duplicates in total: 2\)"),
+        ({"edges": [[0], [1]], "isolated": "error"}, r"edges: node 2 is isolated \(isolated nodes in total: 1\)"),
         ({"y": [0, 1]}, r"y: must have shape \(3,\) or \(3, classes\), got \(2,\)"),
         ({"y": np.ones((3, 0))}, r"y: must have shape \(3,\) or \(3, classes\), got \(3, 0\)"),
-        ({"y": [0, 1, NAN]}, "y: label of node 2 is nan; write missing as -1"),
-        ({"y": [0, INF, 1]}, "y: label of node 1 is inf; write missing as -1"),
+        ({"y": [0, 1, NAN]}, "y: label of node 2 is nan; use -1 for a missing label"),
+        ({"y": [0, INF, 1]}, "y: label of node 1 is inf; use -1 for a missing label"),
         ({"y": [0, 1.5, 1]}, "y: labels must be integers, got 1.5"),
         ({"y": ["a", "b", "a"]}, "y: labels must be integers, got dtype <U1"),
-        ({"y": [0, -2, 1]}, r"y: label of node 1 is -2, outside -1 \(missing\), 0 … 1"),
-        ({"y": [0, 1, 2], "classes": ("a", "b")}, r"y: label of node 2 is 2, outside -1 \(missing\), 0 … 1"),
-        ({"y": [[0, 2], [1, 1], [0, 0]]}, "y: label of node 0 is 2, outside"),
+        ({"y": [0, -2, 1]}, r"y: label of node 1 must be -1 \(missing\) or 0 … 1, got -2"),
+        ({"y": [0, 1, 2], "classes": ("a", "b")}, r"y: label of node 2 must be -1 \(missing\) or 0 … 1, got 2"),
+        ({"y": [[0, 2], [1, 1], [0, 0]]}, r"y: label of node 0 must be -1 \(missing\) or 0 … 1, got 2"),
         ({"y": [[0, 1], [-1, 1], [0, 0]]}, "y: row 1 is partly missing"),
         ({"y": [[0, 1], [1, 1], [0, 0]], "classes": "abc"}, "classes: must be a sequence of names, got .* 'abc'"),
-        ({"y": [[0, 1], [1, 1], [0, 0]], "classes": ("a",)}, "y: has 2 columns for 1 classes"),
-        ({"classes": ("a", "a")}, r"classes: names repeat: \('a', 'a'\)"),
+        ({"y": [[0, 1], [1, 1], [0, 0]], "classes": ("a",)}, "y: must have one column per class: expected 1, got 2"),
+        ({"classes": ("a", "a")}, r"classes: names must be distinct, got \('a', 'a'\)"),
         ({"masks": {"train": np.ones(2, dtype=bool)}}, r"masks\['train'\]: must be 3 booleans, got bool of .* \(2,\)"),
         ({"masks": {"train": np.ones(3)}}, r"masks\['train'\]: must be 3 booleans, got float64 of shape \(3,\)"),
         ({"masks": {1: np.ones(3, dtype=bool)}}, "masks: names must be strings, got 1"),
@@ -71,26 +74,26 @@ def small(**changes: Any) -> Graph:
         ({"isolated": "drop"}, "isolated: must be one of 'allow', 'error', got 'drop'"),
     ],
 )
-def test_refusals(changes: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(GraphError, match=f"^graph 'small', {message}"):
         small(**changes)
 
 
 @pytest.mark.parametrize("name", ["", None, 3])
-def test_a_name_is_text(name: Any) -> None:
+def test_name_must_be_a_non_empty_string(name: Any) -> None:
     with pytest.raises(GraphError, match=f"name must be a non-empty string, got {name!r}"):
         small(name=name)
 
 
 @pytest.mark.parametrize("layout", [sp.csr_array, sp.csc_array])
-def test_a_sparse_matrix_with_an_index_out_of_bounds(layout: Any) -> None:
+def test_sparse_matrix_with_index_out_of_bounds_is_rejected(layout: Any) -> None:
     x = layout(np.eye(3))
     x.indices[1] = 10**6
     with pytest.raises(GraphError, match=f"'small', x: is not a valid {x.format} matrix"):
         small(x=x)
 
 
-# ---- what it makes of what it gets -------------------------------------------------------------------
+# ---- normalised fields -------------------------------------------------------------------------------
 
 
 def test_edges_are_sorted_by_destination_then_source() -> None:
@@ -104,7 +107,7 @@ def test_undirected_adds_the_missing_directions_only() -> None:
     assert not small().is_undirected
 
 
-def test_loops_dropped_and_duplicates_merged_when_asked() -> None:
+def test_self_loops_are_dropped_and_duplicates_merged_on_request() -> None:
     graph = small(edges=[[0, 0, 1, 1], [1, 1, 1, 2]], self_loops="drop", duplicates="merge")
     assert graph.edges.tolist() == [[0, 1], [1, 2]]
 
@@ -146,11 +149,11 @@ def test_labels() -> None:
     assert several.labelled.tolist() == [True, False, True]
 
 
-def test_all_labels_missing_names_no_class() -> None:
+def test_classes_are_empty_if_all_labels_are_missing() -> None:
     assert small(y=[-1, -1, -1]).classes == ()
 
 
-def test_repr_says_what_matters() -> None:
+def test_repr() -> None:
     assert repr(small()) == "Graph('small', 3 nodes, 2 edges, 3 dense features, 2 classes, 2 labelled)"
     assert "3 sparse features, 0 classes, no labels" in repr(small(x=sp.eye_array(3), y=None))
 
@@ -174,7 +177,7 @@ def test_arrays_cannot_be_written(sparse: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
-@pytest.mark.parametrize("column", [0, 1])  # an entry that is there, and one that is not
+@pytest.mark.parametrize("column", [0, 1])  # a stored entry, and one that is not stored
 def test_a_sparse_entry_cannot_be_set(column: int) -> None:
     graph = small(x=sp.eye_array(3))
     with pytest.raises(ValueError, match="read-only"):
@@ -186,13 +189,13 @@ def test_masks_cannot_be_added() -> None:
         small().masks["new"] = np.ones(3, dtype=bool)  # type: ignore[index]
 
 
-def test_the_callers_arrays_stay_theirs() -> None:
+def test_arrays_of_the_caller_are_copied() -> None:
     x, edges, y, mask = np.eye(3, dtype=np.float32), np.array([[0, 1], [1, 2]]), np.array([0, 1, -1]), np.ones(3, bool)
     sparse = sp.csr_array(x)
     graph, other = small(x=x, edges=edges, y=y, masks={"m": mask}), small(x=sparse)
     before = graph.hash, other.hash
     for array in (x, edges, y, mask, sparse.data):
-        array[...] = 0  # still writable, and no part of the graph
+        array[...] = 0  # still writable, and not shared with the graph
     assert (graph.replace().hash, other.replace().hash) == before
 
 
@@ -205,16 +208,16 @@ def test_copies_are_equal_and_immutable_too(duplicate: Any) -> None:
         twin.x.data[0] = 5
 
 
-def test_with_validates_again() -> None:
+def test_replace_validates_the_copy() -> None:
     assert small().replace(name="other").name == "other"
     with pytest.raises(GraphError, match=r"'small', edges: edge 0 is \(0, 9\)"):
         small().replace(edges=[[0], [9]])
 
 
-def test_without_labels_leaves_no_trace() -> None:
+def test_without_labels_keeps_no_reference_to_the_labels() -> None:
     labels = np.array([0, 1, -1])
     graph = small(y=labels, masks={"eval": np.ones(3, dtype=bool)})
-    assert graph.labelled.any()  # cached now, and still not carried over
+    assert graph.labelled.any()  # the property is now cached; the copy must not contain it
     bare = graph.without_labels()
     assert bare.y is None
     assert not bare.labelled.any()
@@ -276,19 +279,19 @@ def test_hash_ignores_the_order_of_masks() -> None:
         {"masks": {"m": np.ones(3, dtype=bool)}},
     ],
 )
-def test_hash_depends_on_all_else(changes: dict[str, Any]) -> None:
+def test_hash_depends_on_all_other_fields(changes: dict[str, Any]) -> None:
     assert small(**changes).hash != small().hash
 
 
-def test_hash_is_the_same_everywhere() -> None:
-    """Results and caches are keyed by it: a change here is a change of format."""
+def test_hash_has_a_fixed_value() -> None:
+    """Records and caches use the hash as a key, so changing it would invalidate them."""
     assert small().hash == "0a4e9336e8b8f68b88877ab5c8718704a89957f46d186d0c5e961e0c88acebc6"
 
 
 # ---- collect -----------------------------------------------------------------------------------------
 
 
-def test_collect_takes_what_fits_together() -> None:
+def test_collect_accepts_compatible_graphs() -> None:
     domains = [small(), small(name="bare").without_labels(), small(name="unnamed", y=None, classes=())]
     assert collect(domains) == tuple(domains)
 
@@ -296,7 +299,7 @@ def test_collect_takes_what_fits_together() -> None:
 @pytest.mark.parametrize(
     ("domains", "message"),
     [
-        ([], "no domains given"),
+        ([], "at least one domain is needed, got none"),
         ([small(), "small"], "expected Graph objects, got str"),
         ([small(), small(y=None)], "two domains are named 'small'"),
         ([small(), small(name="b", x=np.eye(3, 5))], "graph 'b', x: 5 features, but graph 'small' has 3"),
@@ -306,18 +309,18 @@ def test_collect_takes_what_fits_together() -> None:
         ),
     ],
 )
-def test_collect_refuses(domains: list[Any], message: str) -> None:
+def test_collect_rejects_incompatible_graphs(domains: list[Any], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         collect(domains)
 
 
 @pytest.mark.parametrize("label", [1e19, 99_999_999])
-def test_a_label_no_class_could_have_is_named_not_made_a_class(label):
-    with pytest.raises(GraphError, match=r"graph 'g', y: label of node 3 is .*, outside -1 \(missing\), 0 … 100000"):
+def test_very_large_label_is_rejected(label):
+    with pytest.raises(GraphError, match=r"graph 'g', y: label of node 3 must be -1 \(missing\) or 0 … 100000, got "):
         Graph("g", np.ones((4, 3)), [[0, 1], [1, 2]], [0, 1, 2, label])
 
 
-def test_first_labels_are_one_class_per_node():
+def test_first_labels_has_one_class_per_node():
     several = np.array([[0, 1, 1], [0, 0, 0], [-1, -1, -1], [1, 0, 0]])
     graph = Graph("g", np.ones((4, 3)), [[0, 1], [1, 2]], several)
     assert graph.first_labels.tolist() == [1, -1, -1, 0]
@@ -325,12 +328,12 @@ def test_first_labels_are_one_class_per_node():
     assert graph.without_labels().first_labels.tolist() == [-1] * 4
 
 
-# ---- another order of the nodes ------------------------------------------------------------------------
+# ---- reordered nodes -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("several", [False, True])
-def test_a_reordered_graph_is_the_same_graph_under_the_map(sparse, several):
+def test_reordered_graph_is_isomorphic(sparse, several):
     rng, n = np.random.default_rng(0), 40
     x, edges = rng.random((n, 5)).round(), rng.integers(0, n, (2, 200))
     y = rng.integers(0, 2, (n, 3)) if several else rng.integers(-1, 3, n)
@@ -343,7 +346,7 @@ def test_a_reordered_graph_is_the_same_graph_under_the_map(sparse, several):
     assert (moved.name, moved.classes, moved.is_sparse) == ("g", g.classes, sparse)
     assert {(order[a], order[b]) for a, b in moved.edges.T} == {tuple(edge) for edge in g.edges.T}
     assert np.array_equal(moved.degrees, g.degrees[order])
-    assert np.array_equal(moved.edges, moved.replace().edges)  # as the constructor sorts them
+    assert np.array_equal(moved.edges, moved.replace().edges)  # sorted as by the constructor
     assert np.array_equal(moved.y, g.y[order])
     assert np.array_equal(moved.masks["eval"], g.masks["eval"][order])
     dense = moved.x.toarray() if sparse else moved.x
@@ -357,6 +360,6 @@ def test_a_graph_without_labels_can_be_reordered():
 
 
 @pytest.mark.parametrize("order", [[0, 1], [0, 1, 1], [1, 2, 3], [0, 1, 2, 3], [-1, 0, 1]])
-def test_an_order_that_is_no_permutation_is_refused(order):
-    with pytest.raises(GraphError, match="'small', order: must hold each of the nodes 0 … 2 once"):
+def test_order_must_be_a_permutation(order):
+    with pytest.raises(GraphError, match="'small', order: must contain each of the nodes 0 … 2 exactly once"):
         small().reordered(np.array(order))

@@ -1,4 +1,4 @@
-"""Inference: the graph read on, the mask read under, how far the logits are propagated."""
+"""Inference: the edges and the mask that a graph is predicted with, and how far logits are propagated."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def trained(**changes) -> Game:
     return Fit(Game, TINY.replace(**changes), [A]).run()[0].method
 
 
-# ---- which graph -----------------------------------------------------------------------------------------
+# ---- edges -----------------------------------------------------------------------------------------------
 
 
-def test_a_target_is_read_on_its_own_edges_by_default():
+def test_a_target_is_predicted_on_its_own_edges_by_default():
     assert reading_edges(TINY, TARGET, 0) is TARGET.edges
 
 
-def test_an_enriched_reading_adds_to_the_targets_edges():
+def test_enriched_prediction_adds_to_the_edges_of_the_target():
     edges = reading_edges(TINY.replace(test_graph="enriched"), TARGET, 0)
     pairs = {(int(u), int(v)) for u, v in zip(edges.src, edges.dst, strict=True)}
     assert pairs > {(int(u), int(v)) for u, v in C.edges.T}
 
 
-def test_an_enriched_reading_is_a_draw_of_its_seed_alone():
+def test_the_sample_of_enriched_edges_depends_on_the_seed():
     one, again, other = (enriched_edges(TINY, TARGET, seed).src.tolist() for seed in (0, 0, 1))
     assert one == again != other
 
@@ -61,7 +61,7 @@ def test_an_enriched_reading_is_a_draw_of_its_seed_alone():
     ],
     ids=["labels", "other labels", "mask", "name", "no classes"],
 )
-def test_labels_masks_and_names_do_not_change_an_enriched_reading(same):
+def test_labels_masks_and_names_do_not_change_the_enriched_edges(same):
     assert torch.equal(enriched_edges(TINY, GraphTensors.of(same), 0).src, enriched_edges(TINY, TARGET, 0).src)
 
 
@@ -72,10 +72,10 @@ def test_a_cache_changes_nothing(tmp_path: Path):
     assert list(tmp_path.iterdir())
 
 
-# ---- which mask ------------------------------------------------------------------------------------------
+# ---- mask ------------------------------------------------------------------------------------------------
 
 
-def test_a_mask_of_ones_is_no_mask():
+def test_a_mask_of_ones_equals_no_mask():
     method = trained(test_mask="ones")
     ones = torch.ones(TARGET.edges.num_real)
     torch.testing.assert_close(
@@ -83,13 +83,13 @@ def test_a_mask_of_ones_is_no_mask():
     )
 
 
-def test_a_mask_of_zeros_is_the_graph_without_edges_where_the_mask_gates_messages():
+def test_a_mask_of_zeros_equals_the_graph_without_edges_if_the_mask_gates_messages():
     method = trained(test_mask="zeros", backbone="gat", gate="softmax", heads=2)
     bare = GraphTensors.of(Graph("bare", C.x, np.empty((2, 0), dtype=int)))
     torch.testing.assert_close(raw_logits(method, TARGET, TARGET.edges), method.logits(bare, bare.edges))
 
 
-def test_the_masknets_mask_is_used_where_the_recipe_asks():
+def test_the_mask_of_the_masknet_is_used_if_the_recipe_says_so():
     method = trained(test_mask="masknet")
     s = method.mask_of(TARGET, TARGET.edges)
     logits = raw_logits(method, TARGET, TARGET.edges)
@@ -97,7 +97,7 @@ def test_the_masknets_mask_is_used_where_the_recipe_asks():
     assert not torch.allclose(logits, method.logits(TARGET, TARGET.edges))
 
 
-# ---- how far ---------------------------------------------------------------------------------------------
+# ---- propagation -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("test_graph", ["original", "enriched"])
@@ -129,7 +129,7 @@ def test_extreme_logits_are_still_distributions():
 @pytest.mark.parametrize("test_mask", ["ones", "zeros", "masknet"])
 @pytest.mark.parametrize("test_graph", ["original", "enriched"])
 @pytest.mark.parametrize("backbone", ["gcn", "gat", "gin", "sgc"])
-def test_a_graph_read_in_blocks_has_the_same_probabilities(backbone, test_graph, test_mask):
+def test_a_graph_predicted_in_blocks_has_the_same_probabilities(backbone, test_graph, test_mask):
     method = trained(backbone=backbone, heads=2, test_graph=test_graph, test_mask=test_mask, epochs=2)
     whole = probabilities(method, C, 0.5)
     method.recipe = method.recipe.replace(inference_batch=13)
@@ -148,9 +148,9 @@ def test_a_mask_computed_in_blocks_is_the_same(mask_inputs):
     assert np.ptp(whole.s) > 0.01
 
 
-def test_a_graph_read_in_blocks_is_never_whole_on_the_device(monkeypatch):
+def test_a_graph_predicted_in_blocks_is_never_whole_on_the_device(monkeypatch):
     method = trained(inference_batch=13)
-    monkeypatch.setattr(GraphTensors, "of", lambda *_: pytest.fail("the graph was put on the device whole"))
+    monkeypatch.setattr(GraphTensors, "of", lambda *_: pytest.fail("the whole graph was put on the device"))
     assert probabilities(method, C, 0.5).shape == (80, 5)
     assert len(edge_mask(method, C).s) >= C.num_edges
 

@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn, and the cases in which a metric must refuse."""
+"""Tests of metrics: comparison with scikit-learn, and inputs for which a metric is not defined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEEDS = range(5)
 
 
 def task(seed: int, classes: int, n: int = 60, *, absent: bool = False) -> tuple[np.ndarray[Any, Any], ...]:
-    """Labels and probabilities, a little related; with `absent`, class 0 has no node and is never predicted."""
+    """Return correlated labels and probabilities. With `absent`, class 0 has no nodes and is never predicted."""
     rng = np.random.default_rng(seed)
     y = rng.integers(int(absent), classes, n)
     p = rng.random((n, classes)) + 0.3 * np.eye(classes)[y]
@@ -53,7 +53,7 @@ def test_macro_f1_counts_a_class_that_is_only_predicted() -> None:
     assert score(["macro_f1"], graph(y, 3), p)["macro_f1"] == pytest.approx(expected)
 
 
-def test_f1_of_a_class_that_is_neither_there_nor_predicted_is_0() -> None:
+def test_f1_of_a_class_without_nodes_and_predictions_is_0() -> None:
     y, p = task(0, 3, absent=True)
     assert score(["f1:0"], graph(y, 3), p) == {"f1:0": 0.0}
 
@@ -66,13 +66,13 @@ def test_roc_auc_equals_scikit_learn_with_and_without_ties(seed: int, digits: in
     assert score(["roc_auc"], graph(y, 2), p)["roc_auc"] == pytest.approx(roc_auc_score(y, p[:, 1]))
 
 
-def test_roc_auc_tells_tiny_probabilities_apart() -> None:
+def test_roc_auc_distinguishes_tiny_probabilities() -> None:
     """In float32, 1e-9 - 1 and 1e-12 - 1 are equal; the probabilities themselves are not."""
     positive = np.array([1e-9, 1e-12], dtype=np.float32)
     assert roc_auc(np.array([1, 0]), np.stack([1 - positive, positive], axis=1)) == 1.0
 
 
-def test_roc_auc_below_a_half_stays_below() -> None:
+def test_roc_auc_can_be_below_one_half() -> None:
     y = np.array([0, 0, 1, 1])
     p = np.array([[0.1, 0.9], [0.2, 0.8], [0.7, 0.3], [0.1, 0.9]])
     assert roc_auc(y, p) == pytest.approx(roc_auc_score(y, p[:, 1])) == pytest.approx(0.375)
@@ -105,7 +105,7 @@ def test_hits_of_one_label_is_accuracy() -> None:
     assert result["hits"] == pytest.approx(result["accuracy"])
 
 
-def test_one_label_metrics_take_the_first_of_several() -> None:
+def test_one_label_metrics_use_the_first_of_several_labels() -> None:
     several = graph([[0, 1, 1], [1, 0, 0]], 3)
     assert score(["accuracy", "hits"], several, np.eye(3)[[2, 0]]) == {"accuracy": 0.5, "hits": 1.0}
 
@@ -130,24 +130,24 @@ def test_only_labelled_nodes_of_the_eval_mask_count(several: bool) -> None:
 
 def test_no_labelled_node_to_score() -> None:
     for fields in ({"y": [-1, -1]}, {"y": [0, 1], "masks": {"eval": np.zeros(2, dtype=bool)}}):
-        with pytest.raises(MetricError, match="'g': no labelled node"):
+        with pytest.raises(MetricError, match="'g': there are no labelled nodes"):
             score(["accuracy"], graph(classes=2, **fields), np.eye(2))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_predictions_that_are_not_finite_are_refused(value: float) -> None:
+def test_predictions_must_be_finite(value: float) -> None:
     p = np.eye(2)
     p[1, 0] = value
-    with pytest.raises(MetricError, match=f"'g': prediction of node 1 is .*{value}"):
+    with pytest.raises(MetricError, match=f"'g': prediction of node 1 must be finite, got .*{value}"):
         score(["accuracy"], graph([0, 1], 2), p)
 
 
-def test_predictions_of_another_shape_are_refused() -> None:
+def test_predictions_must_have_the_shape_of_the_labels() -> None:
     with pytest.raises(MetricError, match=r"'g': predictions have shape \(2, 3\), expected \(2, 2\)"):
         score(["accuracy"], graph([0, 1], 2), np.eye(2, 3))
 
 
-def test_tensors_are_welcome() -> None:
+def test_tensors_are_accepted() -> None:
     y, p = task(0, 2)
     assert score(list(NAMES), graph(y, 2), torch.tensor(p)) == score(list(NAMES), graph(y, 2), p)  # type: ignore[arg-type]
 
@@ -159,17 +159,17 @@ NAMES = {"f1:1" if name == "f1" else name for name in METRICS}
     ("metric", "message"),
     [
         ("auc", "no metric 'auc' .*accuracy, .*roc_auc"),
-        ("f1", "'f1': f1 needs the index of its class"),
-        ("f1:x", "'f1:x': f1 needs the index of its class"),
-        ("f1:-1", "'f1:-1': f1 needs the index of its class"),
-        ("accuracy:1", "'accuracy:1': accuracy takes no argument"),
+        ("f1", "'f1': f1 needs the index of a class"),
+        ("f1:x", "'f1:x': f1 needs the index of a class"),
+        ("f1:-1", "'f1:-1': f1 needs the index of a class"),
+        ("accuracy:1", "'accuracy:1': accuracy does not take an argument"),
     ],
 )
-def test_metric_names(metric: str, message: str) -> None:
+def test_invalid_metric_names_are_rejected(metric: str, message: str) -> None:
     with pytest.raises(MetricError, match=message):
         parse(metric)
 
 
 def test_f1_of_a_class_the_graph_does_not_have() -> None:
-    with pytest.raises(MetricError, match="'f1:2': graph 'g' has 2 classes"):
+    with pytest.raises(MetricError, match="'f1:2': graph 'g' has only 2 classes"):
         score(["f1:2"], graph([0, 1], 2), np.eye(2))

@@ -1,4 +1,4 @@
-"""Protocols: who is trained on and judged, and that no label of a target gets to training."""
+"""Tests of protocols: roles of the domains, and that training never gets a label of a target."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ def protocol(**changes: Any) -> Protocol:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sources": ()}, "no sources"),
-        ({"targets": ()}, "no targets"),
-        ({"metrics": ()}, "no metrics"),
+        ({"sources": ()}, "sources must not be empty"),
+        ({"targets": ()}, "targets must not be empty"),
+        ({"metrics": ()}, "metrics must not be empty"),
         ({"targets": ("a",)}, "'a' is both source and target"),
         ({"validation": ("a",)}, "'a' is both source and validation"),
         ({"validation": ("c",)}, "'c' is both validation and target"),
-        ({"sources": ("a", "a")}, "'a' is twice a source"),
+        ({"sources": ("a", "a")}, "'a' is source twice"),
         ({"metrics": ("accuracy", "auc")}, "no metric 'auc'"),
-        ({"metrics": ("f1",)}, "'f1': f1 needs the index of its class"),
+        ({"metrics": ("f1",)}, "'f1': f1 needs the index of a class"),
         ({"repeats": 0}, "repeats must be at least 1, got 0"),
     ],
 )
-def test_refusals_name_the_protocol(changes: dict[str, Any], message: str) -> None:
+def test_errors_name_the_protocol(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"protocol 'p': .*{message}"):
         protocol(**changes)
 
 
-def test_domains_are_all_roles_in_order() -> None:
+def test_domains_are_sources_validation_and_targets() -> None:
     assert protocol(sources=("a", "b"), validation=("v",)).domains == ("a", "b", "v", "c")
 
 
@@ -60,7 +60,7 @@ def test_leave_one_out(count: int) -> None:
     assert len({p.name for p in protocols}) == count
 
 
-def test_leave_one_out_names_transfers_in_short() -> None:
+def test_leave_one_out_uses_short_names() -> None:
     protocols = leave_one_out(["acm", "cit", "dblp"], ["accuracy"], short={"acm": "A", "cit": "C", "dblp": "D"})
     assert [p.name for p in protocols] == ["C+D→A", "A+D→C", "A+C→D"]
 
@@ -70,7 +70,7 @@ def test_leave_one_out_needs_two_domains() -> None:
         leave_one_out(["a"], ["accuracy"])
 
 
-def test_open_gives_each_role_its_graphs() -> None:
+def test_open_returns_the_graphs_of_each_role() -> None:
     domains = {name: domain(name) for name in "xcvba"}
     training, _ = protocol(sources=("a", "b"), validation=("v",)).open(domains)
     assert training.sources == (domains["a"], domains["b"])
@@ -82,22 +82,22 @@ def test_open_gives_each_role_its_graphs() -> None:
 @pytest.mark.parametrize(
     ("c", "message"),
     [
-        (None, "protocol 'p': domain 'c' was not given"),
-        (domain("d"), "protocol 'p': domain 'c' is a graph named 'd'"),
-        (domain("c", y=None), "graph 'c', y: protocol 'p' needs labels, it has none"),
-        (domain("c", y=[-1] * 8), "graph 'c', y: protocol 'p' needs labels, it has none"),
+        (None, "protocol 'p': domain 'c' is missing"),
+        (domain("d"), "protocol 'p': domain 'c' is a graph with the name 'd'"),
+        (domain("c", y=None), "graph 'c', y: protocol 'p' needs labels, but it has none"),
+        (domain("c", y=[-1] * 8), "graph 'c', y: protocol 'p' needs labels, but it has none"),
         (domain("c", x=np.ones((8, 3))), "graph 'c', x: 3 features, but graph 'a' has 2"),
         (domain("c", y=[2] * 8), "graph 'c', classes: .* but graph 'a' has"),
     ],
 )
-def test_open_refuses(c: Graph | None, message: str) -> None:
+def test_open_rejects_invalid_domains(c: Graph | None, message: str) -> None:
     domains = {"a": domain("a"), **({} if c is None else {"c": c})}
     with pytest.raises(GraphError, match=message):
         protocol().open(domains)
 
 
 def reachable(root: object) -> list[object]:
-    """All objects that can be got to from `root`, classes and modules and their globals aside."""
+    """Return all objects that can be reached from `root`, except classes, modules and their globals."""
     seen: dict[int, object] = {}
     queue = [root]
     while queue:
@@ -114,10 +114,10 @@ def test_no_label_of_a_target_can_be_reached_from_training(several: bool) -> Non
     labels = np.eye(2, dtype=int)[y] if several else y
     base = np.column_stack([np.ones((8, 2)), labels])  # features and labels as views of one array
     target = domain("c", x=base[:, :2], y=base[:, 2:].astype(int) if several else base[:, 2], masks={"eval": y >= 0})
-    assert target.labelled.all()  # whatever a graph caches is cached by now
+    assert target.labelled.all()  # fills the cache of the graph
     training, exam = protocol().open({"a": domain("a", y=labels), "c": target})
     arrays = [item for item in reachable(training.targets) if isinstance(item, np.ndarray)]
-    assert any(array is training.targets[0].x for array in arrays)  # the walk does get to arrays
+    assert any(array is training.targets[0].x for array in arrays)  # the search reaches arrays
     assert target.y is not None
     for array in arrays:
         assert not np.shares_memory(array, target.y)
@@ -125,7 +125,7 @@ def test_no_label_of_a_target_can_be_reached_from_training(several: bool) -> Non
     assert not any(item is exam or item is target for item in reachable(training))
 
 
-def test_the_exam_scores_as_the_metrics_do() -> None:
+def test_exam_scores_equal_the_metrics() -> None:
     names = ("accuracy", "macro_f1", "roc_auc")
     target = domain("c", masks={"eval": np.arange(8) > 1})
     _, exam = protocol(metrics=names).open({"a": domain("a"), "c": target})
@@ -134,7 +134,7 @@ def test_the_exam_scores_as_the_metrics_do() -> None:
     assert tuple(exam.score("c", p)) == names
 
 
-def test_the_exam_knows_its_targets_only() -> None:
+def test_exam_rejects_domains_that_are_not_targets() -> None:
     _, exam = protocol(targets=("c", "d")).open({name: domain(name) for name in "acd"})
     with pytest.raises(ValueError, match=r"no target 'a' \(targets: c, d\)"):
         exam.score("a", np.ones((8, 2)))

@@ -1,4 +1,4 @@
-"""Seeds: stable for ever, and different for every purpose."""
+"""Tests of seeds: fixed values, and different seeds for different purposes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgemask.seeds import derive, numpy_stream, torch_stream
 
 
 def test_known_values() -> None:
-    """Every stored result depends on these: they may not change."""
+    """All stored results depend on these values, so they must not change."""
     assert derive(0, "init") == 2410301491197795094
     assert derive(7, "sample", "acmv9", 3) == 2864898055226147055
 
@@ -27,12 +27,12 @@ def test_seeds_fit_every_generator() -> None:
     assert all(0 <= derive(seed, "x") < 2**63 for seed in (-5, 0, 10**30))
 
 
-def test_a_numpy_integer_is_an_integer() -> None:
+def test_numpy_integers_are_accepted() -> None:
     assert derive(np.int64(3), "epoch", np.int32(2)) == derive(3, "epoch", 2)
 
 
 @pytest.mark.parametrize("purpose", [1.5, None, ("a",)])
-def test_other_types_are_refused(purpose: object) -> None:
+def test_other_types_are_rejected(purpose: object) -> None:
     with pytest.raises(TypeError):
         derive(0, purpose)  # type: ignore[arg-type]
 
@@ -42,7 +42,7 @@ def test_a_seed_is_not_rounded() -> None:
         derive(1.5)  # type: ignore[arg-type]
 
 
-def test_a_purpose_cannot_forge_another() -> None:
+def test_purpose_must_not_contain_the_separator() -> None:
     with pytest.raises(ValueError, match="separator"):
         derive(0, "a\x1fstr:b")
 
@@ -57,7 +57,7 @@ def test_streams_repeat_and_differ() -> None:
     assert draws("a")[1] != draws("b")[1]
 
 
-def test_streams_leave_the_global_generators_alone() -> None:
+def test_streams_do_not_change_the_global_generators() -> None:
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index]  # noqa: NPY002
     torch_stream(0, "a"), numpy_stream(0, "a")
     assert torch.equal(torch.get_rng_state(), before[0])

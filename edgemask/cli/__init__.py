@@ -1,4 +1,4 @@
-"""The command line: parses arguments, calls the library, prints results."""
+"""The command line: parse arguments, call the library, print results."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ USER_ERROR, BUG = 2, 70  # exit statuses
 # command runs, so that `edgemask --help` does not load torch.
 COMMANDS = {
     "fit": ("graphs", "Train a model on labelled source graphs."),
-    "predict": ("graphs", "Predict the classes of a graph's nodes."),
-    "evaluate": ("graphs", "Score a model on a labelled graph."),
-    "explain": ("graphs", "Show the mask that the MaskNet gives to a graph's edges."),
+    "predict": ("graphs", "Predict the class of every node of a graph."),
+    "evaluate": ("graphs", "Score a trained model on a labelled graph."),
+    "explain": ("graphs", "Show which edges of a graph a trained model masks."),
     "theory": ("graphs", "Check the paper's theory on a trained model."),
     "plan": ("plan", "Predict the time and memory of a fit before it runs."),
     "methods": ("bench", "List the methods, or the hyper-parameters of one method."),
     "bench": ("bench", "Run methods on a benchmark and print a table."),
-    "tune": ("tune", "Search hyper-parameters with the labels of the sources only."),
-    "data": ("data", "List, describe, verify and fetch benchmark data."),
-    "results": ("results", "Check and pack result records."),
-    "reproduce": ("reproduce", "Run the tables and figures of the paper."),
-    "slurm": ("reproduce", "Write a Slurm job file for tables and figures of the paper."),
-    "report": ("reproduce", "Write an HTML page of all tables, runs and masks."),
+    "tune": ("tune", "Search hyper-parameters using only the labels of the source graphs."),
+    "data": ("data", "List, describe, verify and download benchmark data."),
+    "results": ("results", "Verify and pack the records of runs."),
+    "reproduce": ("reproduce", "Reproduce tables and figures of the paper."),
+    "slurm": ("reproduce", "Write a Slurm job file that runs tables and figures of the paper."),
+    "report": ("reproduce", "Write an HTML page with all tables, figures, runs and masks."),
     "demo": ("bench", "Train on two synthetic graphs and test on a third."),
     "version": ("bench", "Print the version."),
 }
@@ -46,9 +46,11 @@ class LazyGroup(TyperGroup):
     listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, in the order in which the help lists them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, name: str) -> Any:
+        """Return a command, or None. While the help is printed, return a stand-in with the summary only."""
         if name not in COMMANDS:
             return None
         module, summary = COMMANDS[name]
@@ -60,6 +62,7 @@ class LazyGroup(TyperGroup):
         return typer.main.get_group(app).commands[name]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help without importing any command."""
         self.listing = True
         try:
             super().format_help(ctx, formatter)
@@ -88,17 +91,26 @@ def edgemask(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of any error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the full traceback if an error occurs.")] = False,
 ) -> None:
     """Graph domain generalisation: train a node classifier on a few labelled graphs and use it on a new graph."""
+
+
+def _message(error: Exception) -> str:
+    """Return the message of an expected error on one line."""
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+    return " ".join(str(error).splitlines())
 
 
 def main() -> None:
     """Run the command line.
 
-    An error of edgemask or of the system (a missing file, a full disk) is printed as one line, with exit status 2. Any
-    other exception is a bug: it is printed with where to report it, with exit status 70. `--debug` prints the
-    traceback of both.
+    An error of edgemask or of the system (a missing file, a full disk) is printed as one line, and the exit status is
+    2. Any other exception is a bug: it is printed with the address to report it to, and the exit status is 70. With
+    `--debug`, anywhere on the line, the traceback is printed in both cases.
     """
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
@@ -109,7 +121,7 @@ def main() -> None:
             traceback.print_exc()
         expected = isinstance(error, EdgemaskError | MemoryError) or (isinstance(error, OSError) and error.strerror)
         if expected:
-            message = "not enough memory" if isinstance(error, MemoryError) else str(error)
+            message = _message(error)
             err.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
             sys.exit(USER_ERROR)
         frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -1,4 +1,4 @@
-"""`python -m edgemask.cli`."""
+"""Run the command line with `python -m edgemask.cli`."""
 
 from edgemask.cli import main
 

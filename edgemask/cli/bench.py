@@ -1,4 +1,4 @@
-"""`edgemask bench`, `methods`, `demo`, `version`: runs on the built-in benchmarks."""
+"""The commands `bench`, `methods`, `demo` and `version`."""
 
 from __future__ import annotations
 
@@ -27,53 +27,69 @@ app = typer.Typer()
 
 @app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Show one method with its hyper-parameters.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A method. Without it, all methods are listed.")] = None,
 ) -> None:
-    """List the methods, or one method's hyper-parameters: default, legal range, search law."""
+    """List the methods, or the hyper-parameters of one method.
 
+    For every hyper-parameter the table shows its default, its legal values and the range that `edgemask tune` searches.
+    """
     if name is None:
         table = Table(title="methods", title_justify="left")
-        for column in ("name", "what", "citation", "cost", "status"):
+        for column in ("name", "description", "citation", "cost", "status"):
             table.add_column(column, overflow="fold")
-        for known, found in METHODS.items():
-            table.add_row(known, found.summary, found.citation, cost_class(known), found.status)
+        for key, spec in METHODS.items():
+            table.add_row(key, spec.summary, spec.citation, cost_class(key), spec.status)
         wide().print(table)
         out.print(
-            "cost: training time relative to erm-gcn; `edgemask methods NAME` shows hyper-parameters", soft_wrap=True
+            "cost: training time relative to erm-gcn. `edgemask methods NAME` lists the hyper-parameters of a method.",
+            soft_wrap=True,
         )
         return
-    found = method_spec(name)
+    spec = method_spec(name)
     out.print(
-        escape(f"{name}: {found.summary}\n{found.citation}\nstatus: {found.status}"), highlight=False, soft_wrap=True
+        escape(f"{name}: {spec.summary}\n{spec.citation}\nstatus: {spec.status}"), highlight=False, soft_wrap=True
     )
     table = Table(title="hyper-parameters", title_justify="left")
-    for column in ("name", "default", "legal", "search", "what"):
+    for column in ("name", "default", "legal values", "search range", "description"):
         table.add_column(column, overflow="fold")
-    for key, hyper in {**found.make.hyper, **COMMON}.items():
+    for key, hyper in {**spec.make.hyper, **COMMON}.items():
         low, high = hyper.search_range
         legal = ", ".join(hyper.choices) if hyper.choices else f"{hyper.low:g} … {hyper.high:g}"
         law = hyper.law if hyper.choices else f"{hyper.law}, {low:g} … {high:g}"
-        own = key in found.make.hyper
-        value = dict(found.recipe.hyper).get(key, hyper.default) if own else getattr(found.recipe, key)
+        own = key in spec.make.hyper
+        value = dict(spec.recipe.hyper).get(key, hyper.default) if own else getattr(spec.recipe, key)
         table.add_row(key, f"{value:g}" if not isinstance(value, str) else value, legal, law, hyper.about)
     wide().print(table)
 
 
 @app.command()
 def bench(
-    benchmark: Annotated[str, typer.Argument(help="A benchmark (`edgemask data list`).")],
-    method: Annotated[list[str], typer.Option(help="A method (`edgemask methods`). Repeatable.")],
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, from 0 [default: the protocol's].")] = None,
-    protocol: Annotated[list[str] | None, typer.Option(help="Run only this protocol. Repeatable.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="Use a stock recipe instead of the method's own.")] = None,
+    benchmark: Annotated[str, typer.Argument(help="A benchmark. `edgemask data list` lists them.")],
+    method: Annotated[list[str], typer.Option(help="A method. `edgemask methods` lists them. Can be repeated.")],
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Run seeds 0 to SEEDS - 1 (default: as many as the protocol says).")
+    ] = None,
+    protocol: Annotated[
+        list[str] | None, typer.Option(help="Run only this protocol. Can be repeated (default: all).")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Use the recipe robust, paper or released instead of the method's own.")
+    ] = None,
     settings: Settings = [],  # noqa: B006
     option: Annotated[
-        list[str], typer.Option(metavar="NAME=VALUE", help="An option of the benchmark. Repeatable.")
+        list[str],
+        typer.Option(
+            metavar="NAME=VALUE", help="Set an option of the benchmark (`edgemask data info`). Can be repeated."
+        ),
     ] = [],  # noqa: B006
     oracle: Annotated[
-        bool, typer.Option("--oracle", help="Also show the epoch and strength that are best on the target.")
+        bool,
+        typer.Option(
+            "--oracle",
+            help="Also show the score of the epoch and propagation strength that are best on the target graph.",
+        ),
     ] = False,
-    results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Folder in which the records are stored.")] = Path("results"),
     jobs: Jobs = None,
     ray: Ray = None,
     device: Device = "auto",
@@ -82,7 +98,7 @@ def bench(
 ) -> None:
     """Run methods on a benchmark and print a table.
 
-    Every run leaves one record. A run that has a record is not run again.
+    Every run is stored as one record. A run that already has a record is not run again.
     """
     source, options = find_benchmark(benchmark), pairs(option)
     source.check_options(options)
@@ -97,12 +113,12 @@ def bench(
         ]
         for name, label in labels.items()
     }
-    where = runner.Settings(data_root, offline or None, device)
-    code = run_tasks([t for own in tasks.values() for t in own], open_store(results), where, jobs, ray)
+    worker_settings = runner.Settings(data_root, offline or None, device)
+    code = run_tasks([t for own in tasks.values() for t in own], open_store(results), worker_settings, jobs, ray)
     store = ResultStore(results)
     groups = {label: [r for t in own if (r := store.find(t))] for label, own in tasks.items()}
     records = [r for group in groups.values() for r in group]
-    missing = {p.name: files for p in protocols if (files := missing_files(source, p, where.store()))}
+    missing = {p.name: files for p in protocols if (files := missing_files(source, p, worker_settings.store()))}
     absent = [name for name in missing if name not in {r["protocol"]["name"] for r in records}]
     if records:
         title = f"{benchmark}: {source.card.title}, percent"
@@ -115,7 +131,10 @@ def bench(
     for name in absent:
         out.print(escape(f"{name}: data not available: {', '.join(missing[name])}"), highlight=False, soft_wrap=True)
     if not records:
-        out.print(f"nothing was run: `edgemask data fetch {benchmark}` says where each file comes from", soft_wrap=True)
+        out.print(
+            f"no run was possible: `edgemask data fetch {benchmark}` downloads the data or says where to get it",
+            soft_wrap=True,
+        )
         raise typer.Exit(code or 1)
     out.print(f"records: {results / benchmark}", markup=False, highlight=False, soft_wrap=True)
     if code:
@@ -124,12 +143,12 @@ def bench(
 
 @app.command()
 def demo(
-    picture: Annotated[Path, typer.Option(help="File of the picture.")] = Path("out/demo.png"),
+    picture: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("out/demo.png"),
     seed: Seed = 0,
 ) -> None:
-    """Train on two synthetic graphs and test on a third, whose wiring is different.
+    """Train on two synthetic graphs and test on a third.
 
-    Compares EdgeMask-DG* with an MLP and a GCN.
+    The graphs have the same classes but different edges. EdgeMask-DG* is compared with an MLP and a GCN.
     """
     run_demo(wide(), picture, seed)
 

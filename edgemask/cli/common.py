@@ -1,4 +1,4 @@
-"""What the commands share: options, consoles, parsing of NAME=VALUE, tables, the progress bar."""
+"""Parts that the commands share: options, consoles, parsing of NAME=VALUE, tables, the progress bar."""
 
 from __future__ import annotations
 
@@ -20,29 +20,40 @@ out = Console()
 err = Console(stderr=True)
 
 DataRoot = Annotated[
-    Path | None, typer.Option(help="Folder of the data [default: $EDGEMASK_DATA, else the user cache].")
+    Path | None,
+    typer.Option(help="Folder of the benchmark data (default: $EDGEMASK_DATA, or a folder in the user's cache)."),
 ]
-Offline = Annotated[bool, typer.Option("--offline", help="Never go to the network.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or auto (cuda where there is one).")]
-Seed = Annotated[int, typer.Option(help="All randomness derives from it.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Do not download anything.")]
+Device = Annotated[str, typer.Option(help="The device to compute on: cpu, cuda, or auto (cuda if there is a GPU).")]
+Seed = Annotated[int, typer.Option(help="Seed of all random numbers. The same seed gives the same result.")]
 Settings = Annotated[
-    list[str], typer.Option("--set", metavar="NAME=VALUE", help="Override a recipe's setting; repeatable.")
+    list[str], typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the recipe. Can be repeated.")
 ]
 Reading = Annotated[
     list[str],
     typer.Option(
         "--read",
         metavar="NAME=VALUE",
-        help="How graphs are read: undirected=true, self_loops=drop, duplicates=merge; repeatable.",
+        help="How to read graph files: undirected=true, self_loops=drop or duplicates=merge. Can be repeated.",
     ),
 ]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Processes [default: 1 on a CPU, as many as fit on a GPU].")]
-Ray = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: auto, local or HOST:PORT.")]
-RecipeName = Annotated[str, typer.Option("--recipe", help="robust, paper or released.")]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Number of parallel processes (default: 1 on a CPU, as many as fit on a GPU).")
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Run on the Ray cluster at this address: auto (the running one), local (a new one) or HOST:PORT.",
+    ),
+]
+RecipeName = Annotated[
+    str, typer.Option("--recipe", help="The recipe that sets all hyper-parameters: robust, paper or released.")
+]
 
 
 def grid(title: str, rows: Sequence[dict[str, Any]]) -> Table:
-    """Rows by column name as a table; a single row stands upright."""
+    """Return rows as a table. A single row is shown as two columns, quantity and value."""
     if len(rows) == 1:
         rows = [{"quantity": name, "value": value} for name, value in rows[0].items()]
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
@@ -55,7 +66,7 @@ def grid(title: str, rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def wide() -> Console:
-    """Room for a table of numbers on any terminal: a line that wraps is better than a number that is cut."""
+    """Return a console with room for a table of numbers: lines wrap on a narrow terminal, but no number is cut."""
     return Console(width=max(out.width, 132))
 
 
@@ -64,8 +75,15 @@ def _shown(value: Any) -> str:
 
 
 def pairs(settings: Sequence[str]) -> dict[str, Any]:
-    """NAME=VALUE pairs; values are JSON where they parse as JSON, a comma-separated list of it, or plain text."""
-    found = {}
+    """Parse NAME=VALUE pairs. A value is JSON, a comma-separated list of JSON values, or else plain text.
+
+    Raises:
+        InputError: A text is not a NAME=VALUE pair.
+
+    >>> pairs(["epochs=3", "alpha=0,0.5", "gate=attention", "mask=false"])
+    {'epochs': 3, 'alpha': (0, 0.5), 'gate': 'attention', 'mask': False}
+    """
+    values = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name:
@@ -75,8 +93,8 @@ def pairs(settings: Sequence[str]) -> dict[str, Any]:
             value = [_value(part) for part in value.split(",") if part]
         if name in ("alpha", "mask_inputs") and not isinstance(value, list):
             value = [value]
-        found[name] = tuple(value) if isinstance(value, list) else value
-    return found
+        values[name] = tuple(value) if isinstance(value, list) else value
+    return values
 
 
 def _value(text: str) -> Any:
@@ -91,7 +109,7 @@ def _value(text: str) -> Any:
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[[Any, str], None] | None]:
-    """A progress bar with losses, mean mask and time left; nothing at all when stderr is no terminal."""
+    """Show a progress bar with loss, mean mask and time left. If stderr is not a terminal, show nothing."""
     if not err.is_terminal:
         yield None
         return

@@ -1,4 +1,4 @@
-"""`edgemask data`: list, describe, verify, fetch."""
+"""The commands `data list`, `data info`, `data verify` and `data fetch`."""
 
 from __future__ import annotations
 
@@ -13,29 +13,34 @@ from edgemask.cli.common import DataRoot, Offline, err, out, wide
 from edgemask.data import BENCHMARKS, Store, benchmark
 from edgemask.errors import DataError
 
-app = typer.Typer(no_args_is_help=True, help="The benchmarks' data: list, describe, verify, fetch.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="List, describe, verify and download benchmark data."
+)
 
 
 @app.command("list")
 def data_list(data_root: DataRoot = None) -> None:
-    """List the benchmarks and how much of each is in the data root."""
-
+    """List the benchmarks and show which files are missing."""
     store = Store(data_root, offline=True)
     table = Table(title=f"benchmarks (data root {escape(str(store.root))})", title_justify="left")
-    for column in ("name", "what", "domains here (unverified)", "missing files"):
+    for column in ("name", "description", "available domains (not verified)", "missing files"):
         table.add_column(column, overflow="fold")
     for bench in BENCHMARKS.values():
-        here = bench.available(store)
-        absent = sorted({f.path for d in bench.domains if d not in here for f in bench.files(d) if not store.has(f)})
+        available = bench.available(store)
+        absent = sorted(
+            {f.path for d in bench.domains if d not in available for f in bench.files(d) if not store.has(f)}
+        )
         shown = ", ".join(absent[:3]) + (f", … ({len(absent)} files)" if len(absent) > 3 else "")
-        table.add_row(bench.name, bench.card.title, f"{len(here)} of {len(bench.domains)}", shown or "–")
+        table.add_row(bench.name, bench.card.title, f"{len(available)} of {len(bench.domains)}", shown or "–")
     wide().print(table)
 
 
 @app.command("info")
-def data_info(name: str, data_root: DataRoot = None) -> None:
-    """Print a benchmark's data card, protocols, options and files."""
-
+def data_info(
+    name: Annotated[str, typer.Argument(help="A benchmark. `edgemask data list` lists them.")],
+    data_root: DataRoot = None,
+) -> None:
+    """Print the data card, protocols, options and files of a benchmark."""
     bench, store = benchmark(name), Store(data_root, offline=True)
     card = Table(show_header=False, box=None, pad_edge=False)
     card.add_column(style="bold", no_wrap=True)
@@ -45,11 +50,11 @@ def data_info(name: str, data_root: DataRoot = None) -> None:
     card.add_row("citation", bench.card.citation)
     if bench.card.notes:
         card.add_row("notes", bench.card.notes)
-    here = bench.available(store)
+    available = bench.available(store)
     for protocol in bench.protocols:
         parts = [f"train {', '.join(protocol.sources)}"]
         parts += [f"validate {', '.join(protocol.validation)}"] if protocol.validation else []
-        absent = [t for t in protocol.domains if t not in here]
+        absent = [t for t in protocol.domains if t not in available]
         note = f" [data not available: {', '.join(absent)}]" if absent else ""
         targets = f"test {', '.join(protocol.targets)}"
         card.add_row(
@@ -58,17 +63,19 @@ def data_info(name: str, data_root: DataRoot = None) -> None:
     for option, default in bench.options.items():
         card.add_row("option", f"{option} = {default!r}")
     for file in _files([name]):
-        card.add_row("file", f"{store.serving(file).path} ({'here' if store.has(file) else 'missing'})")
+        card.add_row("file", f"{store.serving(file).path} ({'available' if store.has(file) else 'missing'})")
     out.print(card, markup=False, highlight=False)
 
 
 @app.command("verify")
 def data_verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks [default: all].")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of benchmarks (default: all).")] = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Check every file against its checksum; exit status 1 when a file is altered."""
+    """Compare every file with its checksum.
 
+    The exit status is 1 if the content of a file differs. Missing files are listed, but are not an error.
+    """
     store, altered = Store(data_root, offline=True), 0
     for file in _files(names):
         status = store.status(file)
@@ -86,18 +93,20 @@ def data_verify(
 
 @app.command("fetch")
 def data_fetch(
-    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks [default: all].")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of benchmarks (default: all).")] = None,
     data_root: DataRoot = None,
     offline: Offline = False,
 ) -> None:
-    """Fetch what is missing from its public origin, verified before it is put in place."""
+    """Download missing files from their public sources.
 
+    The checksum of every file is verified before the file is stored.
+    """
     store, failed = Store(data_root, offline=offline or None), 0
     for file in _files(names):
         try:
-            there = store.has(file)
+            present = store.has(file)
             path = store.get(file)
-            state = "present" if there else "fetched"
+            state = "present" if present else "fetched"
             out.print(f"[green]{state}[/] {escape(str(path))}", highlight=False, soft_wrap=True)
         except DataError as error:
             failed += 1
@@ -107,6 +116,6 @@ def data_fetch(
 
 
 def _files(names: Sequence[str] | None) -> list[Any]:
-
+    """Return the files of some benchmarks, or of all."""
     chosen = [benchmark(n) for n in names] if names else list(BENCHMARKS.values())
     return list(dict.fromkeys(f for b in chosen for d in b.domains for f in b.files(d)))

@@ -1,4 +1,4 @@
-"""The demo: three synthetic domains, one left out, EdgeMask-DG* against an MLP and a GCN."""
+"""The demo: train on two synthetic graphs, test on a third, compare EdgeMask-DG* with an MLP and a GCN."""
 
 from __future__ import annotations
 
@@ -23,14 +23,24 @@ METHODS = ("erm-mlp", "erm-gcn", "erm-gcn-enriched", "edgemask-dg-star")
 
 
 def run_demo(console: Console, picture: Path, seed: int = 0, nodes: int = 1500) -> dict[str, list[Record]]:
-    """Train every method on two domains, test it on the third, print the table, draw the picture."""
+    """Train every method on two domains, test it on the third, print the table, draw the picture.
+
+    Args:
+        console: Where to print.
+        picture: File of the picture.
+        seed: Seed of the graphs and of training.
+        nodes: Nodes of each graph.
+
+    Returns:
+        The records by method.
+    """
     start, bench = time.perf_counter(), benchmark("synthetic")
     options: dict[str, Any] = {"nodes": nodes, "seed": seed}
     domains = bench.load(**options)
     protocol = next(p for p in bench.protocols if p.targets == (TARGET,))
     console.print(
-        "Three synthetic graphs share one law of features and labels and differ in their wiring.\n"
-        f"Train on {' and '.join(protocol.sources)}, test on {TARGET}, which training never sees.\n",
+        "Three synthetic graphs have features and labels of the same distribution, but their edges differ.\n"
+        f"Train on {' and '.join(protocol.sources)}, test on {TARGET}, which is not used in training.\n",
         soft_wrap=True,
     )
     for graph in domains.values():
@@ -48,16 +58,16 @@ def run_demo(console: Console, picture: Path, seed: int = 0, nodes: int = 1500) 
 
 
 def settled(name: str) -> Recipe:
-    """A method's own recipe, shortened: on graphs this small half the epochs are enough."""
+    """Return a method's own recipe with half the epochs, which are enough on graphs this small."""
     recipe = method_spec(name).recipe
     return recipe.replace(epochs=recipe.epochs // 2)
 
 
 def draw(groups: dict[str, list[Record]], picture: Path) -> None:
-    """Bars of micro-F1 on the unseen domain, and the mean mask by origin over the epochs of the game."""
+    """Draw micro-F1 on the unseen domain as bars, and the mean mask by origin over the epochs of training."""
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    colours = ["#999999", "#56b4e9", "#0072b2", "#d55e00"]  # distinct in every common colour blindness
+    colours = ["#999999", "#56b4e9", "#0072b2", "#d55e00"]  # distinguishable with the common forms of colour blindness
     scores = {name: 100 * records[0]["metrics"][TARGET]["micro_f1"] for name, records in groups.items()}
     bars = left.barh(list(scores), list(scores.values()), color=colours)
     left.bar_label(bars, fmt="%.1f", padding=3)
@@ -67,7 +77,7 @@ def draw(groups: dict[str, list[Record]], picture: Path) -> None:
     for key, values in record["curves"].items():
         if key.startswith("mask "):
             right.plot([v for v in values if v is not None], label=key.removeprefix("mask "), linewidth=1)
-    right.set(xlabel="epoch", ylabel="mean mask", title=f"the game on {record['protocol']['name']}")
+    right.set(xlabel="epoch", ylabel="mean mask", title=f"training on {record['protocol']['name']}")
     right.legend(fontsize=7)
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=150)

@@ -1,4 +1,4 @@
-"""`edgemask fit`, `predict`, `evaluate`, `explain`, `theory`: a user's own graphs."""
+"""The commands `fit`, `predict`, `evaluate`, `explain` and `theory`, for a user's own graphs."""
 
 from __future__ import annotations
 
@@ -24,31 +24,37 @@ from edgemask.runtime.distributed import started
 app = typer.Typer()
 InferenceBatch = Annotated[
     int | None,
-    typer.Option(min=1, help="Read the graph layer by layer, in blocks of so many nodes [default: as fitted]."),
+    typer.Option(
+        min=1,
+        help="Process the graph in blocks of this many nodes, to save memory (default: as when the model was trained).",
+    ),
 ]
 
 
 @app.command()
 def fit(
-    sources: Annotated[list[Path], typer.Argument(help="Labelled graphs: .npz, .mat, or a folder of CSV files.")],
-    model: Annotated[Path, typer.Option("--model", "-m", help="Where the trained model goes.")],
-    validation: Annotated[list[Path], typer.Option(help="Labelled graphs that only choose; repeatable.")] = [],  # noqa: B006
+    sources: Annotated[
+        list[Path], typer.Argument(help="Labelled graphs to train on: .npz files, .mat files or folders of CSV files.")
+    ],
+    model: Annotated[Path, typer.Option("--model", "-m", help="Where to write the trained model.")],
+    validation: Annotated[
+        list[Path], typer.Option(help="Labelled graph used only for model selection. Can be repeated.")
+    ] = [],  # noqa: B006
     recipe: RecipeName = "robust",
     settings: Settings = [],  # noqa: B006
-    metric: Annotated[str, typer.Option(help="What selection maximises.")] = "micro_f1",
+    metric: Annotated[str, typer.Option(help="The metric that model selection maximises.")] = "micro_f1",
     seed: Seed = 0,
     read: Reading = [],  # noqa: B006
     device: Device = "auto",
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Write the state here as it goes, and continue from it.")
+        Path | None, typer.Option(help="Save the training state to this file, and continue from it if it exists.")
     ] = None,
-    checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")] = 10,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Save the training state after this many epochs.")] = 10,
 ) -> None:
-    """Train on labelled source graphs and write a model file.
+    """Train a model on labelled source graphs.
 
-    Several processes: `torchrun --nproc-per-node 2 -m edgemask fit … --set batch_size=1024 --set shards=2`.
+    To train in several processes: `torchrun --nproc-per-node 2 -m edgemask fit … --set batch_size=1024 --set shards=2`.
     """
-
     first = started().first
     for path in (model, checkpoint):
         if path is not None and first:
@@ -74,15 +80,22 @@ def fit(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model file.")],
-    graph: Annotated[Path, typer.Argument(help="Any graph with the same features; labels are not looked at.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file [default: standard output].")] = None,
+    model: Annotated[Path, typer.Argument(help="A model file that `edgemask fit` wrote.")],
+    graph: Annotated[
+        Path, typer.Argument(help="A graph with the same features as the training graphs. Labels are ignored.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="CSV file to write (default: print to standard output).")
+    ] = None,
     read: Reading = [],  # noqa: B006
     device: Device = "auto",
     inference_batch: InferenceBatch = None,
 ) -> None:
-    """Write every node's class and class probabilities as CSV; a node is its id in a CSV folder, else its row."""
+    """Predict the class of every node of a graph.
 
+    The result is a CSV table with the class and the class probabilities. In a folder of CSV files a node is named by
+    its id, otherwise by its row.
+    """
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
     p = estimator.predict_proba(read_graph(graph, **pairs(read)))
     frame = pd.DataFrame(p, columns=[f"p:{c}" for c in estimator.classes_])
@@ -99,15 +112,14 @@ def predict(
 
 @app.command()
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A model file.")],
+    model: Annotated[Path, typer.Argument(help="A model file that `edgemask fit` wrote.")],
     graph: Annotated[Path, typer.Argument(help="A labelled graph.")],
-    metric: Annotated[list[str], typer.Option(help="Repeatable.")] = ["micro_f1", "macro_f1"],  # noqa: B006
+    metric: Annotated[list[str], typer.Option(help="A metric to compute. Can be repeated.")] = ["micro_f1", "macro_f1"],  # noqa: B006
     read: Reading = [],  # noqa: B006
     device: Device = "auto",
     inference_batch: InferenceBatch = None,
 ) -> None:
-    """Score a model on a labelled graph."""
-
+    """Score a trained model on a labelled graph."""
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
     target = read_graph(graph, **pairs(read))
     for name, value in estimator.scores(target, metric).items():
@@ -119,15 +131,20 @@ def evaluate(
 
 @app.command()
 def explain(
-    model: Annotated[Path, typer.Argument(help="A model file.")],
-    graph: Annotated[Path, typer.Argument(help="Any graph with the same features.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV of every edge's mask and origin.")] = None,
+    model: Annotated[Path, typer.Argument(help="A model file that `edgemask fit` wrote.")],
+    graph: Annotated[Path, typer.Argument(help="A graph with the same features as the training graphs.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="CSV file to write with the mask and origin of every edge.")
+    ] = None,
     read: Reading = [],  # noqa: B006
     device: Device = "auto",
     inference_batch: InferenceBatch = None,
 ) -> None:
-    """Show what the MaskNet prunes, by origin; an edge counts as pruned when its mask is below 0.5."""
+    """Show which edges of a graph a trained model masks.
 
+    The table shows the edges by origin: those of the graph and those that enrichment added. An edge counts as pruned
+    if its mask is below 0.5.
+    """
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
     mask = estimator.explain(read_graph(graph, **pairs(read)))
     frame = pd.DataFrame({"source": mask.edges[0], "destination": mask.edges[1], "origin": mask.origin, "mask": mask.s})
@@ -149,16 +166,20 @@ def explain(
 
 @app.command()
 def theory(
-    model: Annotated[Path, typer.Argument(help="A model file.")],
-    graph: Annotated[Path, typer.Argument(help="A labelled graph with the same features.")],
-    steps: Annotated[int, typer.Option(min=1, help="Steps of every gradient ascent.")] = 50,
+    model: Annotated[Path, typer.Argument(help="A model file that `edgemask fit` wrote.")],
+    graph: Annotated[Path, typer.Argument(help="A labelled graph with the same features as the training graphs.")],
+    steps: Annotated[int, typer.Option(min=1, help="Number of steps of each gradient ascent.")] = 50,
     seed: Seed = 0,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The whole report as JSON.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="JSON file to write with the full report.")
+    ] = None,
     read: Reading = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
-    """Check the paper's theory on a trained pair: KKT residuals, surrogate mask, duality bound, gradients."""
+    """Check the paper's theory on a trained model.
 
+    The checks are KKT residuals, the surrogate mask, the duality bound and the gradient formulas.
+    """
     report = EdgeMaskClassifier.load(model, device=device).theory(
         read_graph(graph, **pairs(read)), steps=steps, seed=seed
     )

@@ -1,4 +1,4 @@
-"""`edgemask reproduce`, `slurm`, `report`: the paper's tables and figures, and the page that shows them all."""
+"""The commands `reproduce`, `slurm` and `report`."""
 
 from __future__ import annotations
 
@@ -30,46 +30,55 @@ from edgemask.report.render import (
 from edgemask.report.statistics import compare
 
 app = typer.Typer()
-Results = Annotated[Path, typer.Option(help="The folder of records.")]
+Results = Annotated[Path, typer.Option(help="Folder in which the records are stored.")]
 TEMPORAL = ("elliptic", "arxiv")
-EMPTY = {  # suites that may have no table
-    "complexity": "no records of growth: `python -m benchmarks --part growth` makes them",
-    "explorer": "its runs are shown by the report page",
+EMPTY = {  # messages for suites that may have no table
+    "complexity": "there are no growth records: `python -m benchmarks --part growth` writes them",
+    "explorer": "the report page shows its runs",
 }
 
 
 @app.command()
 def reproduce(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Tables or figures by name, or `all`.", metavar="NAME")
+        list[str] | None, typer.Argument(help="Names of tables or figures, or `all`.", metavar="NAME")
     ] = None,
     results: Results = Path("results"),
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where tables and figures go.")] = Path("out"),
-    seeds: Annotated[int | None, typer.Option(min=1, help="Only so many seeds of each run.")] = None,
-    only_show: Annotated[bool, typer.Option("--only-show", help="Run nothing: show what the records say.")] = False,
-    with_report: Annotated[bool, typer.Option("--report", help="Write the report page there as well.")] = False,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder in which to write tables and figures.")] = Path(
+        "out"
+    ),
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Use only the first SEEDS seeds of each run (default: all).")
+    ] = None,
+    only_show: Annotated[
+        bool, typer.Option("--only-show", help="Run nothing. Show only the results that are recorded.")
+    ] = False,
+    with_report: Annotated[
+        bool, typer.Option("--report", help="Also write the report page (`edgemask report`) to the output folder.")
+    ] = False,
     jobs: Jobs = None,
     ray: Ray = None,
     shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Run only the I-th (from 0) of N equal parts.")
+        str | None,
+        typer.Option(metavar="I/N", help="Split the runs into N equal parts and run only part I, counted from 0."),
     ] = None,
     device: Device = "auto",
     data_root: DataRoot = None,
     offline: Offline = False,
 ) -> None:
-    """Run what a table or figure of the paper needs, and show ours beside the paper's.
+    """Reproduce tables and figures of the paper.
 
-    Without a NAME, list them. A run whose record is there is not run again, so a stopped suite continues by the same
-    command.
+    Runs the experiments behind a table or figure and shows the results beside those of the paper. Without a NAME, all
+    tables and figures are listed. A run that already has a record is not run again, so after an interruption the same
+    command continues.
     """
-
     suites = paper("suites")
     if not names:
         listing = Table(title="tables and figures", title_justify="left")
-        for column in ("name", "what", "runs"):
+        for column in ("name", "description", "runs"):
             listing.add_column(column, justify="right" if column == "runs" else "left", overflow="fold")
-        for found in suites.SUITES.values():
-            listing.add_row(found.name, found.title, str(len(found.tasks())))
+        for suite in suites.SUITES.values():
+            listing.add_row(suite.name, suite.title, str(len(suite.tasks())))
         wide().print(listing)
         return
     names = list(suites.SUITES) if "all" in names else names
@@ -77,13 +86,13 @@ def reproduce(
     if shard is not None:
         number, _, count = shard.partition("/")
         if not (number.isdigit() and count.isdigit()):
-            raise InputError(f"--shard must be I/N, two numbers such as 0/4, got {shard!r}")
+            raise InputError(f"--shard must be I/N with two numbers, for example 0/4, got {shard!r}")
         tasks = part(tasks, int(number), int(count))
     settings = Settings(data_root, offline or None, device)
     store, code = open_store(results), 0
     if not only_show:
         code = run_tasks(tasks, store, settings, jobs, ray)
-        store = ResultStore(results)  # with what others wrote meanwhile
+        store = ResultStore(results)  # other processes may have written records meanwhile
     if shard is None:
         _show(names, store, output, settings)
         if with_report:
@@ -93,15 +102,14 @@ def reproduce(
 
 
 def _show(names: list[str], store: ResultStore, output: Path, settings: Settings) -> None:
-    """Print the tables of some suites, and write them and their figures."""
-
+    """Print the tables of some suites, and write the tables and figures to files."""
     suites, figures = paper("suites"), paper("figures")
     absent = [name for name in TEMPORAL if not benchmark(name).available(settings.store())]
     output.mkdir(parents=True, exist_ok=True)
     for name in names:
-        trusted = len(store.rejected)
+        known = len(store.rejected)
         tables = suites.suite(name).comparisons(store, absent)
-        print_rejected(store, trusted)
+        print_rejected(store, known)
         for table in tables:
             wide().print(rich_table(table))
         versus = [v for table in tables for v in (compare(table) if table.tested else [])]
@@ -116,38 +124,54 @@ def _show(names: list[str], store: ResultStore, output: Path, settings: Settings
             (output / f"{name}.{suffix}").write_text(text, encoding="utf-8")
         if name in figures.FIGURES and any(t.keys or name == "complexity" for t in tables):
             figures.save(name, store, output / f"{name}.svg")
-        said = f"{output / name}.*" if written else f"{name}: {EMPTY.get(name, 'nothing to show')}"
-        out.print(said, markup=False, highlight=False, soft_wrap=True)
+        message = f"{output / name}.*" if written else f"{name}: {EMPTY.get(name, 'nothing to show')}"
+        out.print(message, markup=False, highlight=False, soft_wrap=True)
     if len(names) == len(suites.SUITES):
         figures.save("flow", store, output / "flow.svg")
 
 
 @app.command()
 def slurm(
-    names: Annotated[list[str], typer.Argument(help="Tables or figures by name, or `all`.", metavar="NAME")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The job file.")] = Path("out/edgemask.sbatch"),
+    names: Annotated[list[str], typer.Argument(help="Names of tables or figures, or `all`.", metavar="NAME")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the job file.")] = Path(
+        "out/edgemask.sbatch"
+    ),
     results: Results = Path("results"),
-    seeds: Annotated[int | None, typer.Option(min=1, help="Only so many seeds of each run.")] = None,
-    elements: Annotated[int | None, typer.Option(min=1, help="Of the array [default: at most 32].")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes in each element.")] = 1,
-    cpus: Annotated[int, typer.Option(min=1, help="Cores of each element.")] = 1,
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each element.")] = 0,
-    partition: Annotated[str | None, typer.Option(help="Of the cluster.")] = None,
-    minutes: Annotated[int | None, typer.Option(min=1, help="Time of an element [default: predicted here].")] = None,
-    memory_mib: Annotated[int | None, typer.Option(min=1, help="Its memory [default: predicted here].")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Use only the first SEEDS seeds of each run (default: all).")
+    ] = None,
+    elements: Annotated[
+        int | None, typer.Option(min=1, help="Number of elements of the array job (default: one per run, at most 32).")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of parallel processes in each element.")] = 1,
+    cpus: Annotated[int, typer.Option(min=1, help="Number of CPU cores of each element.")] = 1,
+    gpus: Annotated[int, typer.Option(min=0, help="Number of GPUs of each element.")] = 0,
+    partition: Annotated[str | None, typer.Option(help="The partition of the cluster.")] = None,
+    minutes: Annotated[
+        int | None, typer.Option(min=1, help="Time limit of an element (default: predicted on this machine).")
+    ] = None,
+    memory_mib: Annotated[
+        int | None, typer.Option(min=1, help="Memory of an element in MiB (default: predicted on this machine).")
+    ] = None,
     device: Device = "auto",
     data_root: DataRoot = None,
     offline: Offline = False,
 ) -> None:
-    """Write a job file for a Slurm array that runs what some tables and figures need."""
+    """Write a Slurm job file that runs tables and figures of the paper.
 
+    The job is an array job. All its elements write their records to the same folder.
+    """
     suites = paper("suites")
     names = list(suites.SUITES) if "all" in names else names
     tasks = [t for t in suites.all_tasks(names) if seeds is None or t.seed < seeds]
-    if device not in ("auto", "cpu") and not device.startswith("cuda"):  # the nodes' devices need not be here
+    if device not in ("auto", "cpu") and not device.startswith(
+        "cuda"
+    ):  # the device is that of the nodes; it need not exist on this machine
         raise InputError(f"device must be auto, cpu or cuda, got {device!r}")
     if minutes is None or memory_mib is None:
-        err.print("predicting time and memory on this machine; --minutes and --memory-mib say them", highlight=False)
+        err.print(
+            "predicting time and memory on this machine (give --minutes and --memory-mib to skip this)", highlight=False
+        )
     text = job_file(
         names,
         tasks,
@@ -169,17 +193,21 @@ def slurm(
 
 @app.command()
 def report(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("out/report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")] = Path("out/report.html"),
     results: Results = Path("results"),
 ) -> None:
-    """Write one HTML page of every table, figure, run and mask; it opens from disk, without a network."""
+    """Write an HTML page with all tables, figures, runs and masks.
+
+    The page is one file and needs no network. If edgemask does not run from a checkout of its repository, the page
+    shows a table for each benchmark instead of the tables of the paper.
+    """
     out.print(_page(open_store(results), output), highlight=False, soft_wrap=True)
 
 
 def _page(store: ResultStore, output: Path) -> str:
-    """Write the report page, and say where it is and how large."""
+    """Write the report page, and return its file name, number of records and size."""
     if not len(store):
-        raise InputError(f"{store.root} holds no records: `edgemask bench` and `edgemask reproduce` write them")
+        raise InputError(f"there are no records in {store.root}: `edgemask bench` and `edgemask reproduce` write them")
     sections = paper("suites").sections(store, TEMPORAL) if in_checkout() else benchmark_sections(store)
     path = write_report(store, sections, output)
     return f"{path}: {len(store)} records, {path.stat().st_size / 2**20:.1f} MiB"

@@ -1,4 +1,4 @@
-"""`edgemask results`: the records of a folder."""
+"""The commands `results check` and `results pack`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from rich.markup import escape
 from edgemask.cli.common import err, out
 from edgemask.experiments.records import ResultStore, pack
 
-app = typer.Typer(no_args_is_help=True, help="Check and pack result records.")
-Folder = Annotated[Path, typer.Argument(help="Folder of the records.")]
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Verify and pack the records of runs.")
+Folder = Annotated[Path, typer.Argument(help="Folder in which the records are stored.")]
 
 
 @app.command("check")
 def check_results(results: Folder = Path("results")) -> None:
-    """Verify the digest of every record. The exit status is 1 if a file is not a valid record."""
+    """Verify every record in a folder.
+
+    The digest of a record shows whether it was changed after it was written. The exit status is 1 if a file is not a
+    valid record.
+    """
     store = ResultStore(results)
     out.print(f"{results}: {len(store)} records", markup=False, highlight=False, soft_wrap=True)
     for why in store.rejected.values():
@@ -28,7 +32,11 @@ def check_results(results: Folder = Path("results")) -> None:
 
 @app.command("pack")
 def pack_results(results: Folder = Path("results")) -> None:
-    """Join record files into one file per benchmark and method, with the same records and digests."""
+    """Join the record files of a folder into one file per benchmark and method.
+
+    Every run writes one JSON file. This command joins these files, deletes them, and compresses the training curves.
+    The records and their digests stay the same, and the other commands read both forms.
+    """
     store = ResultStore(results)
     written = pack(store)
     for path in written:

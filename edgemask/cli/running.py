@@ -1,4 +1,4 @@
-"""Running tasks from the command line: what `bench` and `reproduce` share."""
+"""Run tasks from the command line: the part that `bench` and `reproduce` share."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from edgemask.experiments.runner import Executor, Settings, fetch, run_all
 
 
 def open_store(results: Path) -> ResultStore:
-    """Read the records of a folder, and name the files that are not valid records."""
+    """Read the records of a folder, and print the files that are not valid records."""
     store = ResultStore(results)
     print_rejected(store)
-    gc.freeze()  # thousands of records need not be searched for garbage again and again
+    gc.freeze()  # the garbage collector need not visit thousands of records again and again
     return store
 
 
 def print_rejected(store: ResultStore, after: int = 0) -> None:
-    """Name the files of a store that are not valid records, from the given one on."""
+    """Print the files of a store that are not valid records, without the first `after` of them."""
     for why in list(store.rejected.values())[after:]:
         err.print(escape(f"ignored: {why}"), highlight=False, soft_wrap=True)
 
@@ -34,6 +34,13 @@ def run_tasks(
     tasks: Sequence[Task], store: ResultStore, settings: Settings, jobs: int | None = None, ray: str | None = None
 ) -> int:
     """Run the tasks that have no record, in local processes or on a Ray cluster.
+
+    Args:
+        tasks: The tasks.
+        store: Where records are found and written.
+        settings: Data root, device and cache of the workers.
+        jobs: Number of local processes.
+        ray: Address of a Ray cluster. If it is given, `jobs` is ignored.
 
     Returns:
         The exit status: 0, 1 if a run failed, 130 if the user stopped it.

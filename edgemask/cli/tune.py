@@ -1,4 +1,4 @@
-"""`edgemask tune`: a search for each method, on the sources alone."""
+"""The command `tune`."""
 
 from __future__ import annotations
 
@@ -24,47 +24,55 @@ app = typer.Typer()
 
 @app.command()
 def tune(
-    benchmark: Annotated[str, typer.Argument(help="A benchmark (`edgemask data list`).")],
-    method: Annotated[list[str], typer.Option(help="A method (`edgemask methods`); repeatable.")],
-    trials: Annotated[int, typer.Option(min=1, help="Trials of every method; the first is its defaults.")] = 20,
-    protocol: Annotated[list[str] | None, typer.Option(help="Only these protocols.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="A stock recipe in place of the method's own.")] = None,
+    benchmark: Annotated[str, typer.Argument(help="A benchmark. `edgemask data list` lists them.")],
+    method: Annotated[list[str], typer.Option(help="A method. `edgemask methods` lists them. Can be repeated.")],
+    trials: Annotated[
+        int, typer.Option(min=1, help="Number of trials of each method. The first trial has the default values.")
+    ] = 20,
+    protocol: Annotated[
+        list[str] | None, typer.Option(help="Use only this protocol. Can be repeated (default: all).")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Use the recipe robust, paper or released instead of the method's own.")
+    ] = None,
     settings: Settings = [],  # noqa: B006
     seed: Seed = 0,
-    results: Annotated[Path, typer.Option(help="Where the searches are written, and continued from.")] = Path("tuned"),
+    results: Annotated[Path, typer.Option(help="Folder in which the trials are stored.")] = Path("tuned"),
     device: Device = "auto",
     data_root: DataRoot = None,
     offline: Offline = False,
 ) -> None:
-    """Search hyper-parameters by the sources' labels alone; the targets' are out of reach.
+    """Search hyper-parameters using only the labels of the source graphs.
 
-    With several sources a trial is scored by leaving one source out in turn, with one by a withheld fifth of its
-    labels. A trial that is already there is not run again.
+    With several sources, a trial is scored by leaving out each source in turn. With one source, it is scored on a fifth
+    of the labels, which are not used in training. The labels of the target graphs are never used. A trial that is
+    already stored is not run again.
     """
-
-    source, where = find(benchmark), resolve_device(device)
+    source, resolved_device = find(benchmark), resolve_device(device)
     store = Store(data_root, offline=offline or None)
     table = Table(title=f"{benchmark}: best of {trials} trials on the sources", title_justify="left")
     for column in ("protocol", "method", "defaults", "best", "failed", "settings"):
         table.add_column(column, justify="right" if column in ("defaults", "best", "failed") else "left")
     for p in [source.protocol(name) for name in protocol] if protocol else source.protocols:
-        if lacking := missing_files(source, p, store):
-            raise DataError(f"protocol {p.name!r}: data not available: {', '.join(lacking)}")
+        if missing := missing_files(source, p, store):
+            raise DataError(f"protocol {p.name!r}: data not available: {', '.join(missing)}")
         training, _ = p.open(load_domains(source, p, store, {}))
         for name in method:
-            settled = method_spec(name).under(recipe, **pairs(settings))
+            full_recipe = method_spec(name).under(recipe, **pairs(settings))
             data = {g.name: g.hash for g in training.sources}
-            search = Search(benchmark, p.name, name, settled, data, seed)
+            search = Search(benchmark, p.name, name, full_recipe, data, seed)
 
-            def said(number: int, trial: Trial, name: str = name) -> None:
+            def print_trial(number: int, trial: Trial, name: str = name) -> None:
                 shown = trial.failed or f"{100 * (trial.score or 0):.2f}"
                 out.print(f"{name} trial {number + 1} of {trials}: {shown}", highlight=False, soft_wrap=True)
 
             done = search.run(
                 trials,
-                partial(source_score, name, training=training, seed=seed, device=where, cache=default_cache()),
+                partial(
+                    source_score, name, training=training, seed=seed, device=resolved_device, cache=default_cache()
+                ),
                 results / benchmark / p.name.replace("→", "-to-") / f"{name}-seed{seed}.json",
-                said,
+                print_trial,
             )
             top = best(done)
             first = "failed" if done[0].score is None else f"{100 * done[0].score:.2f}"

@@ -1,4 +1,4 @@
-"""The benchmarks by name, and users' own files."""
+"""Benchmarks by name, and graphs in files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def benchmark(name: str) -> Benchmark:
-    """A benchmark by name: `benchmark("citation").load()`."""
+    """Return a benchmark by name.
+
+    Raises:
+        InputError: There is no benchmark of this name.
+
+    >>> benchmark("citation").domains
+    ('acmv9', 'citationv1', 'dblpv7')
+    """
     if name not in BENCHMARKS:
         raise InputError(f"no benchmark {name!r} (benchmarks: {', '.join(BENCHMARKS)})")
     return BENCHMARKS[name]

@@ -1,4 +1,4 @@
-"""OGB-Arxiv: computer-science papers on arXiv, the citation graph as it stood in five years."""
+"""OGB-Arxiv: the citation graph of computer-science papers on arXiv at the end of five years."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgemask.errors import DataError
 from edgemask.graph import Array, Graph
 from edgemask.protocol import Protocol
 
-# domain: the year its window opens after; papers of the window are scored (all of them where it is None)
+# Domain: the last year before its window. Metrics use the papers of the window (all papers if the value is None).
 WINDOWS: dict[str, int | None] = {"2011": None, "2014": 2011, "2016": 2014, "2018": 2016, "2020": 2018}
 _ORIGIN = (
     "https://raw.githubusercontent.com/avmoldovan/GCNII-forked/"
@@ -55,20 +55,30 @@ _FILES = {
 
 
 def files(domain: str) -> tuple[File, ...]:
-    """The seven files, which hold all years together."""
+    """Return the seven files. They contain all years, so they are the same for each domain."""
     return tuple(_FILES.values())
 
 
 def read(store: Store, domains: Sequence[str]) -> dict[str, Graph]:
-    """The asked years."""
+    """Read the graphs of the given years."""
     return read_years({name: store.get(file) for name, file in _FILES.items()}, domains)
 
 
 def read_years(paths: Mapping[str, Path], domains: Sequence[str]) -> dict[str, Graph]:
-    """The asked years from the files of OGB's layout, given by name (`"edge"`, `"node-feat"`, …).
+    """Read the graphs of the given years from files in OGB's layout.
 
-    The graph of year t holds the papers up to and including t in the order of the files, the citations
-    among them in both directions, and the mask `eval` of the papers of the window that ends with t.
+    The graph of year t contains the papers up to and including t in the order of the files, the citations among them in
+    both directions, and the mask `eval` of the papers in the window that ends with t.
+
+    Args:
+        paths: Paths of the files by name (`"edge"`, `"node-feat"`, …).
+        domains: The years, keys of `WINDOWS`.
+
+    Returns:
+        The graphs by year.
+
+    Raises:
+        DataError: A file has the wrong number of rows, or an edge names a node that does not exist.
     """
     n, m = (int(_table(paths[f"num-{kind}-list"], np.int64, 1)[0, 0]) for kind in ("node", "edge"))
     edges = _table(paths["edge"], np.int64, m).T
@@ -80,11 +90,11 @@ def read_years(paths: Mapping[str, Path], domains: Sequence[str]) -> dict[str, G
     graphs = {}
     for name in domains:
         kept, after = year <= int(name), WINDOWS[name]
-        number = np.cumsum(kept) - 1  # of a paper within this graph
+        new_index = np.cumsum(kept) - 1  # index of a paper in this graph
         graphs[name] = Graph(
             name,
             x=x[kept],
-            edges=number[edges[:, kept[edges].all(0)]],
+            edges=new_index[edges[:, kept[edges].all(0)]],
             y=y[kept],
             classes=classes,
             masks={} if after is None else {"eval": year[kept] > after},
@@ -96,7 +106,7 @@ def read_years(paths: Mapping[str, Path], domains: Sequence[str]) -> dict[str, G
 
 
 def _table(path: Path, kind: type, rows: int) -> Array:
-    """A headerless numeric csv.gz file of the given number of rows."""
+    """Read a numeric csv.gz file without a header and check its number of rows."""
     table: Array = pd.read_csv(path, header=None, dtype=kind).to_numpy()
     if len(table) != rows:
         raise DataError(f"{path}: expected {rows} rows, got {len(table)}")
@@ -108,10 +118,10 @@ ARXIV = Benchmark(
     card=Card(
         title="OGB-Arxiv by year",
         nodes="papers up to the year: 17,401 (2011), 41,125 (2014), 69,499 (2016), 120,740 (2018), 169,343 (2020)",
-        edges="1,166,243 citations in all, made undirected; a year's graph has those among its papers",
+        edges="1,166,243 citations in total, made undirected; the graph of a year has the citations among its papers",
         features="128 dense columns: the mean word embedding of title and abstract",
         labels="40 arXiv categories of computer science; no label is missing",
-        shift="time: later papers, other topics, a larger and denser graph",
+        shift="time: later papers have other topics and a larger and denser graph",
         split="EERM (Wu et al., ICLR 2022): train on papers up to 2011, validate on 2012–14, test on "
         "2015–16, 2017–18 and 2019–20",
         metric="accuracy over the papers of the window (mask `eval`): 23,724 (2014), 28,374 (2016), "
@@ -119,7 +129,7 @@ ARXIV = Benchmark(
         licence="not stated in the repository of this copy",
         origin="GitHub avmoldovan/GCNII-forked, dataset/ogbn_arxiv/ (OGB's layout)",
         citation="Hu et al.: Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020",
-        notes="Each later graph contains the earlier ones, so the graphs share papers; the masks do not.",
+        notes="Each graph contains the earlier ones, so the graphs share papers. The masks do not overlap.",
     ),
     domains=tuple(WINDOWS),
     protocols=(

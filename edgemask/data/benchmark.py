@@ -1,4 +1,4 @@
-"""What a benchmark is: a data card, the files it needs, its domains, and the protocols it is judged by."""
+"""The description of a benchmark: its data card, files, domains and evaluation protocols."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgemask.protocol import Protocol
 
 @dataclass(frozen=True)
 class Card:
-    """The data card: what a reader must know before trusting a number on this data."""
+    """The data card of a benchmark: one text per topic, shown by `edgemask data info NAME`."""
 
     title: str
     nodes: str
@@ -32,8 +32,17 @@ class Card:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One benchmark. `read` makes the asked domains from the store's files; `options` are its own knobs
-    with their defaults, and anything else is refused."""
+    """A benchmark.
+
+    Args:
+        name: Name of the benchmark.
+        card: Its data card.
+        domains: Names of its domains.
+        protocols: Its evaluation protocols.
+        files: Function that returns the files of a domain.
+        read: Function that reads domains: `read(store, domains, **options)` returns the graphs by name.
+        options: Options of `read` with their defaults.
+    """
 
     name: str
     card: Card
@@ -46,9 +55,19 @@ class Benchmark:
     def load(
         self, domains: Sequence[str] | None = None, *, store: Store | None = None, **options: Any
     ) -> dict[str, Graph]:
-        """Load domains by name (all by default), verified, in the order asked.
+        """Load domains after verifying their files.
 
-        A file that is missing or altered raises `DataError`, which says what and where.
+        Args:
+            domains: Names of the domains. All domains by default.
+            store: The data store. A `Store` with the default data root if not given.
+            **options: Options of this benchmark by name.
+
+        Returns:
+            The graphs by name, in the given order.
+
+        Raises:
+            InputError: A domain or an option is unknown, or an option has a value that is not legal.
+            DataError: A file is altered, or it is missing and cannot be downloaded.
         """
         self.check_options(options)
         wanted = tuple(self.domains if domains is None else domains)
@@ -60,17 +79,26 @@ class Benchmark:
         return {name: graphs[name] for name in wanted}
 
     def check_options(self, options: Iterable[str]) -> None:
-        """Raise an `InputError` if a name is not an option of this benchmark."""
+        """Check that names are options of this benchmark.
+
+        Raises:
+            InputError: A name is not an option.
+        """
         for option in options:
             if option not in self.options:
                 known = ", ".join(self.options) or "none"
                 raise InputError(f"{self.name}: no option {option!r} (options: {known})")
 
     def available(self, store: Store) -> tuple[str, ...]:
-        """The domains whose files are all in the store (presence only; loading verifies)."""
+        """Return the domains whose files are all present in the store. The files are not verified."""
         return tuple(d for d in self.domains if all(store.has(f) for f in self.files(d)))
 
     def protocol(self, name: str) -> Protocol:
+        """Return a protocol by name.
+
+        Raises:
+            InputError: The benchmark has no protocol of this name.
+        """
         for protocol in self.protocols:
             if protocol.name == name:
                 return protocol

@@ -1,4 +1,4 @@
-"""ACMv9, Citationv1 and DBLPv7: three citation networks with one vocabulary and one label set."""
+"""ACMv9, Citationv1 and DBLPv7: three citation networks with the same vocabulary and the same classes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,26 @@ _SHA256 = {
 
 
 def files(domain: str) -> tuple[File, ...]:
+    """Return the file of a network."""
     url = f"{_ORIGIN}/ACDNE_codes/input/{domain}.mat"
     return (File(f"citation/{domain}.mat", url, f"sha256:{_SHA256[domain]}"),)
 
 
 def read(store: Store, domains: Sequence[str], *, labels: str) -> dict[str, Graph]:
-    """The asked networks: word counts as CSR, symmetric edges without self-loops, five classes.
+    """Read the given networks: word counts as CSR features, undirected edges without self-loops, five classes.
 
-    `labels`: `"first"` gives a node of two labels its first one (N integers), `"multi"` keeps both
-    (an N × 5 matrix of 0 and 1).
+    Args:
+        store: The data store.
+        domains: Names of the networks.
+        labels: `"first"` keeps the first label of a node with two labels (N integers), `"multi"` keeps both (an N × 5
+            matrix of 0 and 1).
+
+    Returns:
+        The graphs by name.
+
+    Raises:
+        InputError: `labels` has another value.
+        DataError: A file is altered, or it is missing and cannot be downloaded.
     """
     if labels not in ("first", "multi"):
         raise InputError(f"citation: labels must be 'first' or 'multi', got {labels!r}")
@@ -60,13 +71,13 @@ CITATION = Benchmark(
         nodes="papers: 9,360 (acmv9), 8,935 (citationv1), 5,484 (dblpv7); none isolated",
         edges="citations, undirected: 15,556 (acmv9), 15,098 (citationv1), 8,117 (dblpv7), "
         "after dropping 46, 15 and 13 self-loops",
-        features="6,775 shared words, counts of 1 to 3 as they are (no normalisation), sparse; no empty row",
+        features="6,775 shared words, sparse counts of 1 to 3 without normalisation; no empty row",
         labels="5 research areas, numbered 0 to 4 in the order of the file, which does not name them; "
-        "581 (acmv9), 166 (citationv1) and 15 (dblpv7) papers carry two labels: labels='first' keeps "
-        "the first, labels='multi' both; no label is missing",
-        shift="three sources of papers and periods: other wiring and word use, same words and areas",
+        "581 (acmv9), 166 (citationv1) and 15 (dblpv7) papers have two labels: labels='first' keeps "
+        "the first, labels='multi' keeps both; no label is missing",
+        shift="three sources and periods of papers: edges and word frequencies differ, vocabulary and areas do not",
         split="leave one domain out: AC→D, AD→C, CD→A; whole graphs, no validation domain",
-        metric="micro-F1 and macro-F1 over all nodes; multi-label hits also work with either label option",
+        metric="micro-F1 and macro-F1 over all nodes; multi-label hits can be used with both label options",
         licence="not stated",
         origin="GitHub shenxiaocam/ACDNE, ACDNE_codes/input/",
         citation="Shen, Dai, Chung, Lu, Choi: Adversarial Deep Network Embedding for Cross-Network Node "
@@ -74,7 +85,7 @@ CITATION = Benchmark(
         notes="With one label per node micro-F1 equals accuracy.",
     ),
     domains=tuple(_SHORT),
-    # reversed: the customary order is by the target, D, C, A
+    # Reversed, because papers usually list the targets in the order D, C, A.
     protocols=tuple(
         replace(p, name=p.name.replace("+", ""))
         for p in reversed(leave_one_out(tuple(_SHORT), ("micro_f1", "macro_f1"), short=_SHORT))

@@ -15,10 +15,14 @@ from edgemask.graph import MISSING, Array, Graph
 from edgemask.protocol import Protocol
 
 STEPS = 49
-COLUMNS = 167  # the transaction id, the time step, 165 features
-CHUNK = 20_000  # rows parsed at a time: the file is larger than its numbers
+COLUMNS = 167  # transaction id, time step and 165 features
+CHUNK = 20_000  # rows parsed at a time, because the text is larger than the parsed numbers
 _TARGETS = tuple(f"t{step:02d}" for step in range(17, 50))
-PERIODS = {"T1": _TARGETS[:11], "T2": _TARGETS[11:22], "T3": _TARGETS[22:]}  # the paper's thirds of the test
+PERIODS = {
+    "T1": _TARGETS[:11],
+    "T2": _TARGETS[11:22],
+    "T3": _TARGETS[22:],
+}  # the paper splits the test steps into thirds
 
 _COMMIT = "victorhsu890524/elliptic-data-set/4fd85d02da61ae04a2a6b2f75d3d2205eb186187/data/raw"
 _FEATURES, _CLASSES, _EDGES = (
@@ -42,28 +46,40 @@ _FEATURES, _CLASSES, _EDGES = (
 
 
 def files(domain: str) -> tuple[File, ...]:
-    """The three files, which hold all time steps together."""
+    """Return the three files. They contain all time steps, so they are the same for each domain."""
     return (_FEATURES, _CLASSES, _EDGES)
 
 
 def read(store: Store, domains: Sequence[str]) -> dict[str, Graph]:
-    """The asked time steps."""
+    """Read the graphs of the given time steps."""
     return read_steps(store.get(_FEATURES), store.get(_CLASSES), store.get(_EDGES), domains)
 
 
 def read_steps(features: Path, classes: Path, edges: Path, domains: Sequence[str]) -> dict[str, Graph]:
-    """The asked time steps (`"t01"` … `"t49"`) from the three files of the data set.
+    """Read the graphs of the given time steps from the three files of the data set.
 
-    Each graph holds the transactions of one step in the order of `features`, 165 dense features (all
-    columns after the id and the step), directed edges, and labels 0 licit, 1 illicit, -1 unknown.
+    Each graph contains the transactions of one time step in the order of the features file, 165 dense features (all
+    columns after the id and the time step), directed edges, and the labels 0 (licit), 1 (illicit) and -1 (unknown).
+
+    Args:
+        features: Path of the features file.
+        classes: Path of the classes file.
+        edges: Path of the edges file.
+        domains: The time steps, `"t01"` … `"t49"`.
+
+    Returns:
+        The graphs by time step.
+
+    Raises:
+        DataError: The content of a file is not valid. The message names the file.
     """
     ids, steps, x = _read_features(features)
     table = pd.read_csv(classes, dtype={"class": str})
     row = _positions(classes, table["txId"].to_numpy(), ids)
     codes = table["class"].map({"1": 1, "2": 0, "unknown": MISSING})
-    odd = table["class"][codes.isna()]
-    if len(odd):
-        raise DataError(f"{classes}: class must be 1, 2 or unknown, got {odd.iloc[0]!r}")
+    unknown_codes = table["class"][codes.isna()]
+    if len(unknown_codes):
+        raise DataError(f"{classes}: class must be 1, 2 or unknown, got {unknown_codes.iloc[0]!r}")
     y = codes.to_numpy(np.int64)[row]
 
     pairs = pd.read_csv(edges)[["txId1", "txId2"]].to_numpy().T
@@ -71,38 +87,38 @@ def read_steps(features: Path, classes: Path, edges: Path, domains: Sequence[str
     across = np.flatnonzero(steps[ends[0]] != steps[ends[1]])
     if len(across):
         (a, b), (s, t) = pairs[:, across[0]], steps[ends[:, across[0]]]
-        raise DataError(f"{edges}: edge ({a}, {b}) crosses from time step {s} to {t}")
+        raise DataError(f"{edges}: edge ({a}, {b}) must stay in one time step, got time steps {s} and {t}")
 
     graphs = {}
     for name in domains:
-        here = steps == int(name[1:])
-        if not here.any():
-            raise DataError(f"{features}: no transaction in time step {int(name[1:])}")
-        number = np.cumsum(here) - 1  # of a transaction within its step
+        in_step = steps == int(name[1:])
+        if not in_step.any():
+            raise DataError(f"{features}: time step {int(name[1:])} has no transactions")
+        new_index = np.cumsum(in_step) - 1  # index of a transaction in its graph
         graphs[name] = Graph(
             name,
-            x=x[here],
-            edges=number[ends[:, here[ends[0]]]],
-            y=y[here],
+            x=x[in_step],
+            edges=new_index[ends[:, in_step[ends[0]]]],
+            y=y[in_step],
             classes=("licit", "illicit"),
         )
     return graphs
 
 
 def _read_features(path: Path) -> tuple[Array, Array, Array]:
-    """Transaction ids, time steps and the N × 165 float32 features, in the order of the file."""
+    """Return the transaction ids, the time steps and the N × 165 float32 features, in the order of the file."""
     kinds = {0: np.int64, 1: np.int64} | dict.fromkeys(range(2, COLUMNS), np.float32)
     parts = []
     try:
         with pd.read_csv(path, header=None, dtype=kinds, chunksize=CHUNK) as chunks:
             for chunk in chunks:
                 if (width := chunk.shape[1]) != COLUMNS:
-                    raise DataError(f"{path}: expected {COLUMNS} columns (id, step, features), got {width}")
+                    raise DataError(f"{path}: expected {COLUMNS} columns (id, time step, features), got {width}")
                 parts.append((chunk[0].to_numpy(), chunk[1].to_numpy(), chunk.iloc[:, 2:].to_numpy()))
-    except ValueError as error:  # a longer row, a word for a number
+    except ValueError as error:  # a row is too long, or a cell is not a number
         raise DataError(f"{path}: {error}") from error
     ids, steps, x = (np.concatenate(part) for part in zip(*parts, strict=True))
-    short = np.isnan(x[:, -1])  # the parser fills a short row
+    short = np.isnan(x[:, -1])  # the parser fills a short row with NaN
     if short.any():
         raise DataError(f"{path}: the row of transaction {ids[short][0]} has fewer than {COLUMNS} columns")
     outside = (steps < 1) | (steps > STEPS)
@@ -112,14 +128,14 @@ def _read_features(path: Path) -> tuple[Array, Array, Array]:
 
 
 def _positions(path: Path, ids: Array, wanted: Array) -> Array:
-    """Where each wanted transaction stands among the rows of the file at `path`, whose ids are given."""
+    """Return the row of each wanted transaction in the file at `path`, whose transaction ids are `ids`."""
     index = pd.Index(ids)
     if not index.is_unique:
-        raise DataError(f"{path}: transaction {ids[index.duplicated()][0]} is there twice")
-    found: Array = index.get_indexer(pd.Index(wanted))
-    if (found < 0).any():
-        raise DataError(f"{path}: no row for transaction {wanted[found < 0][0]}")
-    return found
+        raise DataError(f"{path}: transaction {ids[index.duplicated()][0]} occurs twice")
+    rows: Array = index.get_indexer(pd.Index(wanted))
+    if (rows < 0).any():
+        raise DataError(f"{path}: no row for transaction {wanted[rows < 0][0]}")
+    return rows
 
 
 ELLIPTIC = Benchmark(
@@ -127,11 +143,11 @@ ELLIPTIC = Benchmark(
     card=Card(
         title="Elliptic Bitcoin transactions",
         nodes="203,769 transactions in 49 time steps, 1,089 to 7,880 in each",
-        edges="234,355 payments, directed, none across time steps; no self-loops, no duplicates",
-        features="165 dense columns: all after the transaction id and the time step, as EERM takes them; the "
-        "usual count of 166 includes the time step, which would name the domain",
-        labels="2 classes: 42,019 licit, 4,545 illicit; 157,205 unknown, left out of loss and metric",
-        shift="time: 49 steps about two weeks apart; the share of illicit transactions moves",
+        edges="234,355 directed payments, none between time steps; no self-loops, no duplicates",
+        features="165 dense columns: all after the transaction id and the time step, as in EERM; the "
+        "usual number of 166 includes the time step, which would identify the domain",
+        labels="2 classes: 42,019 licit, 4,545 illicit; 157,205 unknown, which loss and metrics ignore",
+        shift="time: 49 steps about two weeks apart; the share of illicit transactions changes",
         split="EERM (Wu et al., ICLR 2022): train steps 7–11, validate 12–16, test 17–49; T1, T2, T3 are "
         "steps 17–27, 28–38, 39–49",
         metric="F1 of the illicit class and macro-F1 over the labelled nodes of each step",

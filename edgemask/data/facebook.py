@@ -41,22 +41,33 @@ _CHECKSUMS = {
 
 
 def files(domain: str) -> tuple[File, ...]:
+    """Return the file of a school."""
     url = f"{_ORIGIN}/datasets/facebook100/{domain}.mat"
     return (File(f"facebook100/{domain}.mat", url, _CHECKSUMS[domain]),)
 
 
 def read(store: Store, domains: Sequence[str], *, missing: str) -> dict[str, Graph]:
-    """The asked schools: gender as the label, one-hot attributes as CSR features.
+    """Read the given schools: gender as the label, one-hot attributes as CSR features.
 
-    `missing`: a person of unknown gender is left unlabelled (`"skip"`) or counted as class 0 (`"eerm"`).
+    The feature columns are the attribute values of *all* schools in the store, so that all domains have the same
+    columns. The columns, and therefore the content hash of every graph, depend on which of the 18 schools the store
+    contains at the time of reading.
 
-    The feature columns are the attribute values found in *all* schools in the store, so that domains fit
-    together whichever are asked. They, and with them the content hash of every graph, therefore depend on
-    which of the 18 schools the store holds at the time of reading.
+    Args:
+        store: The data store.
+        domains: Names of the schools.
+        missing: `"skip"` leaves a person of unknown gender unlabelled, `"eerm"` assigns class 0.
+
+    Returns:
+        The graphs by name.
+
+    Raises:
+        InputError: `missing` has another value.
+        DataError: A file is altered, missing without a way to download it, or has edges that are not symmetric.
     """
     if missing not in ("skip", "eerm"):
         raise InputError(f"facebook100: missing must be 'skip' or 'eerm', got {missing!r}")
-    paths = {name: store.get(files(name)[0]) for name in domains}  # first: a fetched school joins the columns
+    paths = {name: store.get(files(name)[0]) for name in domains}  # first, because a downloaded school adds columns
     present = {name: store.get(file) for name in _CHECKSUMS for file in files(name) if store.has(file)}
     info = {name: _variable(path, "local_info").astype(np.int64) for name, path in present.items()}
     values = [np.unique(np.concatenate([table[:, c] for table in info.values()])) for c in ATTRIBUTES]
@@ -78,18 +89,18 @@ def read(store: Store, domains: Sequence[str], *, missing: str) -> dict[str, Gra
 
 
 def _variable(path: Path, name: str) -> Any:
-    """One variable of a .mat file; the others are skipped, not parsed."""
+    """Return one variable of a .mat file. The others are not parsed."""
     return scipy.io.loadmat(path, variable_names=[name])[name]
 
 
 def _one_hot(table: Array, values: Sequence[Array]) -> sp.csr_array:
-    """N × Σ|values| CSR matrix: row i has a one for each non-zero entry of row i of `table`."""
+    """Return an N × Σ|values| CSR matrix: row i has a 1 for each non-zero entry of row i of `table`."""
     offsets = np.cumsum([0, *map(len, values)])
     column = np.stack([offsets[c] + np.searchsorted(v, table[:, c]) for c, v in enumerate(values)], axis=1)
-    there = table != 0
-    starts = np.concatenate([[0], there.sum(1).cumsum()])
+    known = table != 0
+    starts = np.concatenate([[0], known.sum(1).cumsum()])
     ones = np.ones(starts[-1], np.float32)
-    return sp.csr_array((ones, column[there], starts), shape=(len(table), offsets[-1]))
+    return sp.csr_array((ones, column[known], starts), shape=(len(table), offsets[-1]))
 
 
 _VALIDATION, _EERM_TARGETS = ("Cornell5", "Yale4"), ("Penn94", "Brown11", "Texas80")
@@ -111,21 +122,21 @@ FACEBOOK100 = Benchmark(
         "Brandeis99 137,567, Brown11 384,526, Caltech36 16,656, Carnegie49 249,967, Columbia2 444,333, "
         "Cornell5 790,777, Duke14 506,442, JohnsHopkins55 186,586, Princeton12 293,320, Reed98 18,812, "
         "Virginia63 698,178, WashU32 367,541, Yale4 405,450; Penn94 and Texas80 not counted; no self-loops",
-        features="one-hot, sparse, of status, major, second major or minor, dormitory, year and high school; "
-        "a missing value (0) gives no one; the columns are the values found in all schools in the store: "
-        "11,965 with the 16 schools counted above, another number with others",
+        features="sparse one-hot columns of status, major, second major or minor, dormitory, year and high school; "
+        "a missing value (0) sets no column; the columns are the values of all schools in the store: "
+        "11,965 with the 16 schools counted above, another number with other schools",
         labels="2 classes, gender 1 and gender 2, which the file does not name; unknown for 12,936 of "
-        "145,801 people in the 16 schools: missing='skip' leaves them out of loss and metric, "
-        "missing='eerm' puts them into class 0 as EERM does",
-        shift="the school: size, density, and which attributes go with a friendship",
+        "145,801 people in the 16 schools: with missing='skip' loss and metric ignore them, "
+        "missing='eerm' assigns class 0 as EERM does",
+        shift="the school: size, density, and which attributes friends have in common",
         split="EERM (Wu et al., ICLR 2022): three training triples, validate Cornell5 and Yale4, test "
         "Penn94, Brown11, Texas80; triple1→available tests the first triple without Penn94 and Texas80",
         metric="accuracy over the labelled nodes",
         licence="MIT for the repository of this copy; not stated for the data",
         origin="GitHub sisaman/pyg-datasets, datasets/facebook100/",
         citation="Traud, Mucha, Porter: Social Structure of Facebook Networks, Physica A 391(16), 2012",
-        notes="EERM gives a missing attribute a column of its own and takes the columns of other schools; "
-        "its feature width differs. The content hash of a graph depends on which schools the store holds.",
+        notes="EERM uses a separate column for a missing attribute and the columns of other schools, so its "
+        "feature width differs. The content hash of a graph depends on which schools the store contains.",
     ),
     domains=tuple(_CHECKSUMS),
     protocols=(

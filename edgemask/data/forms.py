@@ -1,4 +1,4 @@
-"""What the forms of graph file share: errors that name the file, and JSON of known keys."""
+"""Helpers of all graph file formats: errors that name the file, and JSON objects with known keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgemask.errors import GraphError
 
 @contextmanager
 def blaming(path: str | Path) -> Iterator[None]:
-    """Puts the path before what a `GraphError` says."""
+    """Prefix the message of a `GraphError` with the path."""
     try:
         yield
     except GraphError as error:
@@ -21,17 +21,27 @@ def blaming(path: str | Path) -> Iterator[None]:
 
 
 def read_info(text: str | bytes, where: str, types: Mapping[str, type]) -> dict[str, Any]:
-    """A JSON object whose keys and value types are among `types`; a list holds text."""
+    """Return a JSON object after checking its keys and values.
+
+    Args:
+        text: The JSON text.
+        where: Name of the text in error messages.
+        types: The legal keys and the type of their values. The items of a list must be strings.
+
+    Raises:
+        GraphError: The text is not a JSON object, a key is unknown, or a value has another type.
+    """
     try:
         info: Any = json.loads(text)
     except ValueError as error:
-        raise GraphError(f"{where}: is no JSON ({error})") from error
+        raise GraphError(f"{where}: is not valid JSON ({error})") from error
     if not isinstance(info, dict):
         raise GraphError(f"{where}: expected a JSON object, got {type(info).__name__}")
     for key, value in info.items():
         if key not in types:
-            raise GraphError(f"{where}: {key!r} is not known (known: {', '.join(types)})")
-        texts = not isinstance(value, list) or all(isinstance(item, str) for item in value)
-        if type(value) is not types[key] or not texts:
-            raise GraphError(f"{where}, {key}: expected {types[key].__name__}, got {value!r}")
+            raise GraphError(f"{where}: unknown key {key!r} (known keys: {', '.join(types)})")
+        items_are_text = not isinstance(value, list) or all(isinstance(item, str) for item in value)
+        if type(value) is not types[key] or not items_are_text:
+            expected = "list of str" if types[key] is list else types[key].__name__
+            raise GraphError(f"{where}, {key}: expected {expected}, got {value!r}")
     return info

@@ -1,9 +1,9 @@
-"""Cora and Photo with an artificial shift: one real graph, ten environments that differ in a few columns.
+"""Cora and Photo with an artificial shift: ten environments of one real graph that differ in a few feature columns.
 
-Variant `eerm` (the default; Wu et al., ICLR 2022) makes ten classes and ten spurious columns with random,
-untrained networks; variant `flip` keeps the real labels and appends one noisy copy of the first class.
-The domains are called `env0` … `env9` in both: a result must name `variant`, `generator` and
-`generator_seed` beside them, because data made with other options has other labels.
+The variant `eerm` (the default; Wu et al., ICLR 2022) generates ten classes and ten spurious columns with random,
+untrained networks. The variant `flip` keeps the real labels and appends one column, a noisy indicator of the first
+class. In both variants the domains are named `env0` … `env9`. A result must also state `variant`, `generator` and
+`generator_seed`, because data generated with other options has other labels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgemask.protocol import Protocol
 from edgemask.seeds import numpy_stream
 
 DOMAINS = tuple(f"env{i}" for i in range(10))
-WIDTH = 10  # generated classes, hidden units and spurious columns alike
+WIDTH = 10  # number of generated classes, of hidden units and of spurious columns
 HEADS = 2
 FLIP_RATES = {"env0": 0.1, "env1": 0.3} | dict.fromkeys(DOMAINS[2:], 0.9)
 
@@ -42,7 +42,7 @@ _CORA = {
         ("test.index", 5000, "297ce89af2b51a6a194181c7dbe1796c6a1cf9cd9349a88383b1b1e227867875"),
     )
 }
-_PHOTO_PLAIN = File(  # the same graph saved again without pickled objects; it has no address of its own
+_PHOTO_PLAIN = File(  # the same graph saved without pickled objects; it cannot be downloaded
     "amazon/amazon_electronics_photo.npz",
     "",
     "sha256:bfd3ee29622e8394c100621ee00537d738b606ecd06d513c7ceb1cd9dc7f1ef0",
@@ -61,11 +61,15 @@ _PHOTO = File(
 
 
 def read_cora(store: Store) -> Graph:
-    """Cora as Planetoid publishes it, with its real labels: 2,708 nodes, 5,278 undirected edges."""
-    # All eight are verified before any is unpickled; x and y only repeat the first rows of allx and ally.
+    """Return Cora as published by Planetoid, with its real labels: 2,708 nodes, 5,278 undirected edges.
+
+    Raises:
+        DataError: A file is missing, damaged or not a readable pickle.
+    """
+    # All eight files are verified before any of them is unpickled. x and y only repeat the first rows of allx and ally.
     paths = {part: store.get(file) for part, file in _CORA.items()}
     parts = {p: unpickle.load(paths[p]) for p in ("allx", "tx", "ally", "ty", "graph")}
-    nodes = np.loadtxt(paths["test.index"], dtype=np.int64)  # the node of each row of tx and ty
+    nodes = np.loadtxt(paths["test.index"], dtype=np.int64)  # node index of each row of tx and ty
     x = sp.vstack([parts["allx"], parts["tx"]], format="csr")
     y = np.concatenate([parts["ally"], parts["ty"]]).argmax(1)
     order = np.arange(len(y))
@@ -78,10 +82,13 @@ def read_cora(store: Store) -> Graph:
 
 
 def read_photo(store: Store) -> Graph:
-    """Amazon Photo with its real labels, made undirected: 7,650 nodes, 119,081 undirected edges.
+    """Return Amazon Photo with its real labels and made undirected: 7,650 nodes, 119,081 undirected edges.
 
-    The pickle-free file is read where the store has it, else the public one, whose arrays are objects and
-    go through the restricted unpickler. Both hold the same graph.
+    The file without pickles is read if the store contains it. Otherwise the public file is read; it contains object
+    arrays, which the restricted unpickler loads. Both files contain the same graph.
+
+    Raises:
+        DataError: The file is missing, damaged or not readable.
     """
     path = store.get(_PHOTO)
     if store.serving(_PHOTO) == _PHOTO_PLAIN:
@@ -101,23 +108,23 @@ def read_photo(store: Store) -> Graph:
     return Graph("photo", x, edges, y, undirected=True, duplicates="merge", self_loops="drop")
 
 
-# ---- random networks: weights as PyTorch and PyG draw them by default, all in float64 ---------------------
+# ---- random networks, with the default initialisation of PyTorch and PyG, in float64 ----------------------
 
 
 def glorot(rng: np.random.Generator, *shape: int) -> Array:
-    """Glorot-uniform weights of a two-dimensional shape (GCN and GAT, whose biases start at 0)."""
+    """Draw Glorot-uniform weights of a two-dimensional shape, as in GCN and GAT (their biases are initially 0)."""
     bound = np.sqrt(6 / sum(shape))
     return rng.uniform(-bound, bound, shape)
 
 
 def linear(rng: np.random.Generator, fan_in: int, fan_out: int) -> tuple[Array, Array]:
-    """Weight and bias of a linear map, uniform in ±1/√fan_in."""
+    """Draw the weight and bias of a linear map, uniform in ±1/√fan_in."""
     bound = 1 / np.sqrt(fan_in)
     return rng.uniform(-bound, bound, (fan_in, fan_out)), rng.uniform(-bound, bound, fan_out)
 
 
 def gcn(rng: np.random.Generator, adjacency: Any, x: Any) -> Array:
-    """Â ReLU(Â x W₁) W₂ with Â = D^-½ (A + I) D^-½; `adjacency` is A + I (Kipf and Welling, 2017)."""
+    """Compute Â ReLU(Â x W₁) W₂ with Â = D^-½ (A + I) D^-½ (Kipf and Welling, 2017). `adjacency` is A + I."""
     hat = _normalised(adjacency)
     hidden = np.maximum(hat @ (x @ glorot(rng, x.shape[1], WIDTH)), 0)
     out: Array = hat @ (hidden @ glorot(rng, WIDTH, WIDTH))
@@ -125,14 +132,14 @@ def gcn(rng: np.random.Generator, adjacency: Any, x: Any) -> Array:
 
 
 def sgc(rng: np.random.Generator, adjacency: Any, x: Any) -> Array:
-    """Â Â x W + b (Wu et al., 2019)."""
+    """Compute Â Â x W + b (Wu et al., 2019). `adjacency` is A + I."""
     hat, (weight, bias) = _normalised(adjacency), linear(rng, x.shape[1], WIDTH)
     out: Array = hat @ (hat @ (x @ weight)) + bias
     return out
 
 
 def gat(rng: np.random.Generator, adjacency: Any, x: Any) -> Array:
-    """Two attention layers (Veličković et al., 2018): heads concatenated, ELU, heads averaged."""
+    """Compute two attention layers (Veličković et al., 2018): concatenated heads, ELU, averaged heads."""
     hidden = _attend(rng, adjacency, x).reshape(x.shape[0], -1)
     hidden = np.where(hidden > 0, hidden, np.expm1(np.minimum(hidden, 0)))
     out: Array = _attend(rng, adjacency, hidden).mean(1)
@@ -140,20 +147,21 @@ def gat(rng: np.random.Generator, adjacency: Any, x: Any) -> Array:
 
 
 def _attend(rng: np.random.Generator, adjacency: Any, x: Any) -> Array:
-    """One attention layer, N × heads × width: Σ_j softmax_j(LeakyReLU(a_src·h_j + a_dst·h_i)) h_j."""
+    """Compute one attention layer, N × heads × width: Σ_j softmax_j(LeakyReLU(a_src·h_j + a_dst·h_i)) h_j."""
     h = (x @ glorot(rng, x.shape[1], HEADS * WIDTH)).reshape(-1, HEADS, WIDTH)
     from_source, from_destination = ((h * glorot(rng, HEADS, WIDTH)).sum(2) for _ in range(2))
     source, starts = adjacency.indices, adjacency.indptr
     destination = np.repeat(np.arange(len(h)), np.diff(starts))
     logit = from_source[source] + from_destination[destination]
     logit = np.where(logit > 0, logit, 0.2 * logit)
-    weight = np.exp(logit - np.maximum.reduceat(logit, starts[:-1])[destination])  # every node has its loop
+    weight = np.exp(logit - np.maximum.reduceat(logit, starts[:-1])[destination])  # every node has a self-loop
     weight /= np.add.reduceat(weight, starts[:-1])[destination]
     heads = (sp.csr_array((weight[:, k], source, starts)) @ h[:, k] for k in range(HEADS))
     return np.stack(list(heads), 1)
 
 
 def _normalised(adjacency: Any) -> Any:
+    """Return D^-½ A D^-½ of an adjacency matrix A."""
     scale = sp.dia_array((adjacency.sum(1)[None] ** -0.5, [0]), shape=adjacency.shape)
     return (scale @ adjacency @ scale).tocsr()
 
@@ -164,11 +172,21 @@ GENERATORS = {"gcn": gcn, "sgc": sgc, "gat": gat}
 
 
 def eerm(base: Graph, domains: Sequence[str], generator: str, seed: int) -> dict[str, Graph]:
-    """Environments of EERM from the features and edges of `base`; its labels are not used.
+    """Generate the environments of EERM from the features and edges of a graph.
 
-    y = argmax G₁(x) over 10 classes, and environment i appends the columns G₂(onehot y) + W onehot(i) + b:
-    nodes, edges, labels and real features are the same in all, and the spurious columns of any two differ
-    by one constant row. G₁, G₂, W and b depend on the name of `base`, the generator and the seed alone.
+    The labels are y = argmax G₁(x) over 10 classes. Environment i appends the columns G₂(onehot y) + W onehot(i) + b.
+    Nodes, edges, labels and real features are the same in all environments. The spurious columns of two environments
+    differ by the same row vector for all nodes. G₁, G₂, W and b depend only on the name of `base`, the generator and
+    the seed.
+
+    Args:
+        base: The real graph. Its labels are not used.
+        domains: Names of the environments to generate.
+        generator: Kind of the networks G₁ and G₂, a key of `GENERATORS`.
+        seed: Seed of all random draws.
+
+    Returns:
+        The graphs by name.
     """
     network = GENERATORS[generator]
     stream = partial(numpy_stream, seed, base.name, "eerm", generator)
@@ -190,8 +208,19 @@ def eerm(base: Graph, domains: Sequence[str], generator: str, seed: int) -> dict
 
 
 def flip(base: Graph, domains: Sequence[str], seed: int) -> dict[str, Graph]:
-    """Environments with the labels of `base` and one more column: [y = 0], every node's bit flipped with
-    probability 0.1 (env0), 0.3 (env1) or 0.9 (env2 … env9, independent draws)."""
+    """Generate environments with the labels of a graph and one additional feature column.
+
+    The column is [y = 0], and the bit of every node is flipped with probability 0.1 (env0), 0.3 (env1) or 0.9
+    (env2 … env9, independent draws).
+
+    Args:
+        base: The real graph.
+        domains: Names of the environments to generate.
+        seed: Seed of all random draws.
+
+    Returns:
+        The graphs by name.
+    """
     graphs = {}
     for name in domains:
         flipped = numpy_stream(seed, base.name, "flip", name).random(base.num_nodes) < FLIP_RATES[name]
@@ -200,6 +229,7 @@ def flip(base: Graph, domains: Sequence[str], seed: int) -> dict[str, Graph]:
 
 
 def _append(x: Any, columns: Array) -> Any:
+    """Append dense columns to a sparse matrix."""
     return sp.hstack([x, sp.csr_array(columns.astype(np.float32))], format="csr")
 
 
@@ -225,8 +255,8 @@ def _read(
     if type(generator_seed) is not int:
         raise InputError(f"{name}: option generator_seed must be an integer, got {generator_seed!r}")
     if variant == "flip":
-        if generator != _OPTIONS["generator"]:  # two names for the same data would pass for two results
-            raise InputError(f"{name}: option generator is for variant eerm, got {generator!r} with flip")
+        if generator != _OPTIONS["generator"]:  # the same data must not appear under two names
+            raise InputError(f"{name}: option generator applies to variant eerm only, got {generator!r} with flip")
         return flip(base(store), domains, generator_seed)
     return eerm(base(store), domains, generator, generator_seed)
 
@@ -249,15 +279,16 @@ def _benchmark(
         name=name,
         card=Card(
             shift="eerm: 10 spurious columns, a random network of the labels plus a random vector of the "
-            "environment. flip: 1 column, the first class with bits flipped at 0.1 / 0.3 / 0.9",
-            split="train env0, validate env1, test env2 … env9; every node of an environment counts",
+            "environment. flip: 1 column, the indicator of the first class with bits flipped with probability "
+            "0.1 / 0.3 / 0.9",
+            split="train env0, validate env1, test env2 … env9; all nodes of an environment are used",
             metric="accuracy",
-            notes="All environments have the same nodes, edges and labels: a target's labels equal the "
-            "source's, so the loss has seen every test node, and the figure says how far a model leans on "
-            "the spurious columns. The data depends on `variant`, `generator` and `generator_seed`: name all "
-            "three and use several seeds, for the seed alone moves the figure by up to 10 points. The "
-            f"commonest generated class holds {commonest} of the nodes (all generators, seeds 0 … 7): read "
-            "an accuracy against that share.",
+            notes="All environments have the same nodes, edges and labels. The training loss therefore includes the "
+            "label of every test node, and the accuracy measures how much a model depends on the spurious columns. "
+            "The data depends on `variant`, `generator` and `generator_seed`: report all three and use several "
+            "seeds, because the seed alone changes the accuracy by up to 10 points. The most frequent generated "
+            f"class contains {commonest} of the nodes (all generators, seeds 0 … 7): compare an accuracy with that "
+            "share.",
             **card,
         ),
         domains=DOMAINS,
@@ -282,7 +313,7 @@ CORA = _benchmark(
     edges="5,278 undirected citations",
     features="1,433 binary words + 10 spurious columns (eerm) or 1 (flip)",
     labels="10 generated classes (eerm) or the 7 real topics (flip)",
-    licence="the repository's code is MIT; not stated for the data",
+    licence="MIT for the code of the repository; not stated for the data",
     origin="GitHub kimiyoung/planetoid, data/ind.cora.*",
     citation="Yang, Cohen and Salakhutdinov, Revisiting Semi-Supervised Learning with Graph Embeddings, "
     "ICML 2016" + _SHIFT_PAPER,
@@ -294,7 +325,7 @@ PHOTO = _benchmark(
     commonest="53 to 99 %",
     title="Amazon Photo with an artificial shift",
     nodes="7,650 products",
-    edges="119,081 undirected pairs bought together",
+    edges="119,081 undirected pairs of products that are bought together",
     features="745 binary review words + 10 spurious columns (eerm) or 1 (flip)",
     labels="10 generated classes (eerm) or the 8 real product categories (flip)",
     licence="MIT for the repository of this copy; not stated for the data",

@@ -1,4 +1,4 @@
-"""The data store: finds files below a data root, verifies them, fetches what is missing."""
+"""The data store: find files below a data root, verify them, and download missing ones."""
 
 from __future__ import annotations
 
@@ -23,18 +23,25 @@ from edgemask.errors import DataError
 
 ATTEMPTS = 3
 PAUSE = 1.0  # seconds before the second attempt; doubled before each later one
-BLOCK = 1 << 18  # bytes read at a time, so that a file of any size streams
+BLOCK = 1 << 18  # bytes read at a time, so that large files are streamed
 
 
 class _TransientError(Exception):
-    """A failed download that may well succeed the next time."""
+    """A download failed for a reason that may be temporary."""
 
 
 @dataclass(frozen=True)
 class File:
-    """One file: where it lies below the data root, its public origin, and what its bytes must hash to
-    (`sha256:…`, or `git:…`, the blob id of the repository it comes from). `alternatives` hold the same data in
-    another form: one that is in the store serves, and only the file itself is ever fetched."""
+    """A data file.
+
+    Args:
+        path: Path below the data root.
+        url: Address from which the file is downloaded.
+        checksum: `sha256:…`, or `git:…` for the blob id in the repository that publishes the file.
+        size: Size in bytes, if known.
+        alternatives: Files with the same data in another format. The store uses one of them if it is present, but
+            downloads only the file itself.
+    """
 
     path: str
     url: str
@@ -44,11 +51,15 @@ class File:
 
 
 class Store:
-    """The files below one data root.
+    """The data files below one data root.
 
-    `root`     the folder; else $EDGEMASK_DATA; else `edgemask` in the user's cache folder.
-    `offline`  True never goes to the network; None asks $EDGEMASK_OFFLINE (1 or true).
-    `timeout`  seconds without a byte after which a connection counts as stalled.
+    Args:
+        root: The folder. By default $EDGEMASK_DATA or, if it is not set, `edgemask` in the user's cache folder.
+        offline: Whether to avoid the network. By default true if $EDGEMASK_OFFLINE is 1 or true.
+        timeout: Seconds without received data after which a connection counts as stalled.
+
+    Raises:
+        DataError: $EDGEMASK_OFFLINE has another value than 1, true, 0 or false.
     """
 
     def __init__(self, root: str | Path | None = None, *, offline: bool | None = None, timeout: float = 30.0) -> None:
@@ -60,49 +71,65 @@ class Store:
         self.timeout = timeout
 
     def has(self, file: File) -> bool:
-        """Whether something lies where the file, or one of its alternatives, belongs (presence only)."""
+        """Return whether the file or one of its alternatives exists. Its content is not verified."""
         return (self.root / self.serving(file).path).is_file()
 
     def serving(self, file: File) -> File:
-        """The file or the alternative of it that the store holds; the file itself when it holds none."""
+        """Return the alternative of a file that exists in the store, or the file itself if there is none."""
         return next((f for f in file.alternatives if self.has(f)), file)
 
     def status(self, file: File) -> Literal["present", "missing", "altered"]:
-        """Whether the file is there with the right bytes, not there, or there with other bytes."""
+        """Return whether a file is present with the right content, missing, or altered.
+
+        Raises:
+            DataError: The file cannot be read.
+        """
         if not self.has(file):
             return "missing"
         file = self.serving(file)
         return "altered" if _mismatch(file, self.root / file.path) else "present"
 
     def get(self, file: File) -> Path:
-        """The verified local path of a file, fetched first where it is missing.
+        """Return the local path of a file after verifying it. A missing file is downloaded first.
 
-        A file with other bytes is an error and stays where it is: it may be somebody's only copy.
+        An altered file is not replaced, because it may be the user's only copy.
+
+        Raises:
+            DataError: The file is altered, cannot be read, or is missing and cannot be downloaded.
         """
         file = self.serving(file)
         path = self.root / file.path
         if not self.has(file):
             return self.fetch(file)
-        if wrong := _mismatch(file, path):
-            raise DataError(f"{path} is altered or truncated: {wrong}; remove it to have it fetched anew")
+        if mismatch := _mismatch(file, path):
+            raise DataError(f"{path} is altered or truncated: {mismatch}; remove the file to download it again")
         return path
 
     def fetch(self, file: File) -> Path:
-        """Download a file, verify it, and only then put it in place (of whatever lay there)."""
+        """Download a file, verify it, and then move it into place. An existing file is replaced.
+
+        Returns:
+            The local path of the file.
+
+        Raises:
+            DataError: The store is offline, or the file cannot be downloaded, verified or stored.
+        """
         path = self.root / file.path
         by_hand = f"download {file.url} to {path} (checksum {file.checksum})"
         if self.offline:
-            lack = "is to be replaced" if self.has(file) else "is missing"
-            raise DataError(f"data file {file.path} {lack} and the store is offline: {by_hand}")
+            state = "must be replaced" if self.has(file) else "is missing"
+            raise DataError(f"data file {file.path} {state} and the store is offline: {by_hand}")
         if not file.url.startswith(("https://", "http://")):
-            raise DataError(f"data file {file.path} has no http(s) address to be fetched from: {by_hand}")
+            raise DataError(
+                f"data file {file.path} cannot be downloaded, because its URL is not an http(s) address: {by_hand}"
+            )
         part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 self._download(file, part)
-                if wrong := _mismatch(file, part):
-                    raise DataError(f"data file {file.path}: {file.url} sent the wrong bytes: {wrong}")
+                if mismatch := _mismatch(file, part):
+                    raise DataError(f"data file {file.path}: {file.url} sent the wrong bytes: {mismatch}")
                 os.replace(part, path)
             finally:
                 part.unlink(missing_ok=True)
@@ -111,7 +138,7 @@ class Store:
         return path
 
     def _download(self, file: File, part: Path) -> None:
-        """The whole body of the file's address into `part`, on disk when this returns."""
+        """Download the file to the path `part` and flush it to disk. Temporary failures are retried."""
         for attempt in range(ATTEMPTS):
             try:
                 with part.open("wb") as sink, closing(_stream(file, self.timeout)) as blocks:
@@ -123,16 +150,16 @@ class Store:
             except _TransientError as error:
                 if attempt + 1 == ATTEMPTS:
                     raise DataError(
-                        f"data file {file.path} could not be fetched from {file.url} in {ATTEMPTS} attempts: "
+                        f"data file {file.path} could not be downloaded from {file.url} in {ATTEMPTS} attempts: "
                         f"{error} (expected {_expected(file)})"
                     ) from error
                 time.sleep(PAUSE * 2**attempt)
 
 
 def _stream(file: File, timeout: float) -> Generator[bytes]:
-    """The body of the file's address, block by block, with a progress bar where someone can see it.
+    """Yield the content of the file's URL in blocks, with a progress bar if stderr is a terminal.
 
-    Everything the network can do wrong is told apart here; an error of the disk is the caller's.
+    Network errors are classified here. Errors of the disk are handled by the caller.
     """
     received = 0
     request = Request(file.url, headers={"User-Agent": "edgemask"})
@@ -159,30 +186,31 @@ def _stream(file: File, timeout: float) -> Generator[bytes]:
         if error.code >= 500:
             raise _TransientError(failure) from error
         raise DataError(
-            f"data file {file.path} cannot be fetched from {file.url}: {failure} (expected {_expected(file)})"
+            f"data file {file.path} cannot be downloaded from {file.url}: {failure} (expected {_expected(file)})"
         ) from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
-            reason = f"stalled: nothing came for {timeout:g} s"
+            reason = f"the connection stalled: no data for {timeout:g} s"
         raise _TransientError(f"{reason}, after {received:,} bytes") from error
     if total is not None and received < total:
         raise _TransientError(f"the connection closed after {received:,} of {total:,} bytes")
 
 
 def _expected(file: File) -> str:
+    """Return the checksum and, if known, the size of a file for messages."""
     return file.checksum + ("" if file.size is None else f", {file.size:,} bytes")
 
 
 def _mismatch(file: File, path: Path) -> str | None:
-    """None when the bytes at `path` are the file's; else what was expected and what is there."""
+    """Return None if the file at `path` has the right content, else the expected and the actual checksum as text."""
     kind = file.checksum.partition(":")[0]
     if kind not in ("sha256", "git"):
-        raise DataError(f"data file {file.path}: its checksum must be sha256:… or git:…, got {file.checksum!r}")
+        raise DataError(f"data file {file.path}: the checksum must be sha256:… or git:…, got {file.checksum!r}")
     try:
         with path.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
-            # git's blob id; it is what the origin publishes, and guards against accidents only
+            # git's blob id is what the origin publishes. SHA-1 protects against accidental changes only.
             start = hashlib.sha1(b"blob %d\0" % size) if kind == "git" else hashlib.sha256()
             actual = f"{kind}:{hashlib.file_digest(stream, lambda: start).hexdigest()}"
     except OSError as error:

@@ -1,8 +1,9 @@
-"""Synthetic families of domains with the paper's assumption built in: P(X) and P(Y|X) are shared by all
-domains of a `Family`, P(A) is each domain's own `Wiring`.
+"""Synthetic families of domains that satisfy the paper's assumption.
 
-Every edge is drawn endpoint by endpoint in proportion to the nodes' degree weights (a degree-corrected block
-model), so the cost grows with the number of edges (the sorts that find duplicates add their logarithm).
+All domains of a `Family` share P(X) and P(Y|X). Each domain has its own P(A), described by a `Wiring`.
+
+Both endpoints of an edge are drawn with probabilities proportional to the nodes' degree weights (a degree-corrected
+block model). The cost grows with the number of edges; the sorts that find duplicates add a logarithmic factor.
 """
 
 from __future__ import annotations
@@ -25,29 +26,36 @@ from edgemask.seeds import numpy_stream
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
-LATENT = 16  # dense features are noisy copies of this few coordinates, so that near means alike
-AMBIENT = 0.1  # standard deviation of what each dense feature adds of its own
-UNIT = 256  # degree weights are whole multiples of 1/UNIT: block boundaries are then exact
-ROUNDS = 100  # of redrawing what fell on itself or on an edge already there
-CHUNK = 1 << 16  # rows of dense features made at a time
+LATENT = 16  # latent coordinates; dense features are noisy copies of them, so that near nodes are similar
+AMBIENT = 0.1  # standard deviation of the noise that each dense feature adds
+UNIT = 256  # degree weights are integer multiples of 1/UNIT, so that block boundaries are exact
+ROUNDS = 100  # maximal rounds of redrawing self-loops and duplicate edges
+CHUNK = 1 << 16  # rows of dense features generated at a time
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """One domain's P(A), for a graph of `degree` × nodes / 2 undirected edges.
+    """P(A) of one domain, which has `degree` × nodes / 2 undirected edges.
 
-    `degree`              mean degree.
-    `homophily`           share of the label-wired edges (all but the spurious) that join two nodes of one
-                          class; the others join two classes.
-    `degree_law`          "poisson", or "power": P(degree = k) ~ k^-`exponent`, cut at √(nodes × degree).
-    `communities`         communities inside each class, and `community_strength`, the share of the edges
-                          inside a class that stay in one community (1 when there is but one).
-    `spurious`            share of edges wired by a rule of this domain alone. The domain deals its nodes to
-                          `groups` hidden groups at random, and spurious edges join two nodes of one group:
-                          they say nothing of the label. But of them, a share of
-    `spurious_label`      joins classes that are neighbours on the domain's own random ring of classes: these
-                          do tell the label, in this domain, and mislead in the next.
-    `nodes`               the domain's own size; the family's when None.
+    Args:
+        degree: Mean degree.
+        homophily: Share of the label-dependent edges (all but the spurious ones) that join two nodes of the same class.
+            The others join nodes of two classes.
+        degree_law: `"poisson"`, or `"power"` for P(degree = k) ~ k^-`exponent`, cut off at √(nodes × degree).
+        exponent: Exponent of the power law.
+        communities: Number of communities in each class.
+        community_strength: Share of the edges within a class that stay within one community. It has no effect if there
+            is one community.
+        spurious: Share of edges that follow a rule of this domain only. The domain assigns its nodes to hidden groups
+            at random, and spurious edges join two nodes of the same group, so they carry no information about the
+            label.
+        groups: Number of hidden groups.
+        spurious_label: Share of the spurious edges that join neighbouring classes on the domain's own random ring of
+            classes instead. These edges predict the label in this domain and mislead in others.
+        nodes: Number of nodes of this domain. The family's number by default.
+
+    Raises:
+        InputError: A value is not legal.
     """
 
     degree: float = 10.0
@@ -66,23 +74,32 @@ class Wiring:
         for share in ("homophily", "community_strength", "spurious", "spurious_label"):
             _within("wiring", share, getattr(self, share), 0, 1, "number")
         _one_of("wiring", "degree_law", self.degree_law, ("poisson", "power"))
-        _within("wiring", "exponent", self.exponent, 2.05, 10, "number")  # at 2 and below there is no mean degree
-        _within("wiring", "communities", self.communities, 1, 10**6, "whole number")
-        _within("wiring", "groups", self.groups, 1, 10**6, "whole number")
+        _within("wiring", "exponent", self.exponent, 2.05, 10, "number")  # the mean is infinite for exponents up to 2
+        _within("wiring", "communities", self.communities, 1, 10**6, "integer")
+        _within("wiring", "groups", self.groups, 1, 10**6, "integer")
         if self.nodes is not None:
-            _within("wiring", "nodes", self.nodes, 2, 10**9, "whole number")
+            _within("wiring", "nodes", self.nodes, 2, 10**9, "integer")
 
 
 @dataclass(frozen=True)
 class Family:
-    """What all domains share: P(X) and P(Y|X), through the class prior and P(X|Y).
+    """P(X) and P(Y|X), which all domains share. They are given by the class prior and P(X|Y).
 
-    `kind="dense"`   a Gaussian mixture: unit noise around class means that lie `signal` apart, in `LATENT`
-                     coordinates that the `features` columns copy, with a little noise of their own.
-    `kind="words"`   sparse counts: each node draws about `words` words from its class's distribution over the
-                     `features` words; `signal`² is then about the symmetric KL divergence of two classes, as
-                     it is for Gaussians that lie `signal` apart.
-    `prior`          probability of each class; uniform when empty.
+    Args:
+        nodes: Number of nodes of a domain, unless its wiring has its own.
+        features: Number of feature columns, at least the number of classes.
+        classes: Number of classes.
+        signal: Distance of two class means. With `kind="words"`, `signal`² is about the symmetric KL divergence of two
+            classes, as it is for Gaussians at the distance `signal`.
+        kind: `"dense"` for a Gaussian mixture with unit noise around the class means in `LATENT` coordinates, which
+            the feature columns copy with a little noise. `"words"` for sparse counts: each node draws about `words`
+            words from its class's distribution over the `features` words.
+        words: Mean number of words of a node with `kind="words"`.
+        prior: Probability of each class. Uniform by default.
+        seed: Seed of all random draws.
+
+    Raises:
+        InputError: A value is not legal.
     """
 
     nodes: int = 1500
@@ -95,13 +112,13 @@ class Family:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _within("family", "classes", self.classes, 2, 10**4, "whole number")
-        _within("family", "nodes", self.nodes, 2, 10**9, "whole number")
-        _within("family", "features", self.features, self.classes, 10**7, "whole number")
+        _within("family", "classes", self.classes, 2, 10**4, "integer")
+        _within("family", "nodes", self.nodes, 2, 10**9, "integer")
+        _within("family", "features", self.features, self.classes, 10**7, "integer")
         _within("family", "signal", self.signal, 0, 100, "number")
         _one_of("family", "kind", self.kind, ("dense", "words"))
-        _within("family", "words", self.words, 1, 10**5, "whole number")
-        _within("family", "seed", self.seed, 0, 2**63 - 1, "whole number")
+        _within("family", "words", self.words, 1, 10**5, "integer")
+        _within("family", "seed", self.seed, 0, 2**63 - 1, "integer")
         if self.prior:
             for p in self.prior:
                 _within("family", "prior", p, 0, 1, "number")
@@ -111,8 +128,15 @@ class Family:
 
 @dataclass(frozen=True)
 class Hidden:
-    """What a domain was wired by: per node its class, degree weight, community in the class and spurious group;
-    per class its successor on the spurious ring."""
+    """Hidden variables that determine the edges of a domain.
+
+    Args:
+        y: Class of each node.
+        weight: Degree weight of each node, in units of 1/UNIT.
+        community: Community of each node within its class.
+        group: Spurious group of each node.
+        successor: Successor of each class on the spurious ring.
+    """
 
     y: Ints
     weight: Ints
@@ -122,26 +146,55 @@ class Hidden:
 
 
 def make(family: Family, wirings: Mapping[str, Wiring]) -> dict[str, Graph]:
-    """The domains of a family by name. Each is drawn from streams of its own name: adding one changes none."""
+    """Generate the domains of a family.
+
+    Each domain has random streams of its own, derived from its name. Adding a domain does not change the others.
+
+    Args:
+        family: The shared distribution of features and labels.
+        wirings: The wiring of each domain by the domain's name.
+
+    Returns:
+        The graphs by name.
+
+    Raises:
+        InputError: A domain is too small for its edges.
+
+    >>> make(Family(nodes=100, features=8), {"a": Wiring(degree=6)})
+    {'a': Graph('a', 100 nodes, 600 edges, 8 dense features, 5 classes, 100 labelled)}
+    """
     return {name: domain(family, wiring, name) for name, wiring in wirings.items()}
 
 
 def domain(family: Family, wiring: Wiring, name: str) -> Graph:
-    """One domain: its own nodes from the family's law, joined by its own wiring."""
-    secret = hidden(family, wiring, name)
-    features = _dense if family.kind == "dense" else _words
+    """Generate one domain: draw nodes from the family's distribution and join them as the wiring says.
+
+    Args:
+        family: The distribution of features and labels.
+        wiring: The distribution of edges.
+        name: Name of the domain. The random streams are derived from it.
+
+    Raises:
+        InputError: The domain is too small for its edges.
+    """
+    variables = hidden(family, wiring, name)
+    draw_features = _dense if family.kind == "dense" else _words
     return Graph(
         name=name,
-        x=features(family, secret.y, numpy_stream(family.seed, "features", name)),
-        edges=_wire(wiring, secret, name, numpy_stream(family.seed, "wiring", name)),
-        y=secret.y,
+        x=draw_features(family, variables.y, numpy_stream(family.seed, "features", name)),
+        edges=_wire(wiring, variables, name, numpy_stream(family.seed, "wiring", name)),
+        y=variables.y,
         classes=tuple(str(c) for c in range(family.classes)),
         undirected=True,
     )
 
 
 def hidden(family: Family, wiring: Wiring, name: str) -> Hidden:
-    """What `domain` wires the domain of this name by: the same arrays, drawn from the same streams."""
+    """Draw the hidden variables that `domain` uses for the same arguments.
+
+    Raises:
+        InputError: The mean degree is larger than the number of nodes allows.
+    """
     n, prior = wiring.nodes or family.nodes, family.prior or np.full(family.classes, 1 / family.classes)
     if wiring.degree > n - 1:
         raise InputError(f"domain {name!r}: degree must be at most nodes - 1 = {n - 1}, got {wiring.degree}")
@@ -153,7 +206,7 @@ def hidden(family: Family, wiring: Wiring, name: str) -> Hidden:
     if wiring.degree_law == "power":
         pareto = 1 + numpy_stream(family.seed, "degree", name).pareto(wiring.exponent - 1, n)
         mean = (wiring.exponent - 1) / (wiring.exponent - 2)
-        # the structural cut-off: above it two hubs would need more than one edge between them
+        # The structural cut-off: two hubs with larger weights would need more than one edge between them.
         highest = mean * np.sqrt(n / max(wiring.degree, 1))
         weight = (UNIT * np.minimum(pareto, highest)).astype(np.int64)
     return Hidden(y, weight, community, group, np.roll(ring, -1)[np.argsort(ring)])
@@ -163,37 +216,43 @@ def hidden(family: Family, wiring: Wiring, name: str) -> Hidden:
 
 
 class _Lottery:
-    """Nodes drawn in proportion to their weight. They lie block after block on one line of whole-numbered
-    tickets, so a draw inside a block, or outside it, is a draw from a range of tickets."""
+    """A sampler of nodes with probabilities proportional to their weights.
+
+    Each node owns as many consecutive integers (tickets) as its weight, and the nodes of a block are contiguous. A draw
+    inside or outside a block is therefore a draw from a range of tickets.
+    """
 
     def __init__(self, weight: Ints, block: Ints, blocks: int):
         self.order = np.argsort(block, kind="stable")
         self.block = block[self.order]
         self.ends = np.cumsum(weight[self.order])
-        line = np.concatenate([[0], self.ends])[np.searchsorted(self.block, np.arange(blocks + 1))]
-        self.ranges = np.stack([line[:-1], line[1:]])  # the tickets of each block, first and past the last
+        bounds = np.concatenate([[0], self.ends])[np.searchsorted(self.block, np.arange(blocks + 1))]
+        self.ranges = np.stack([bounds[:-1], bounds[1:]])  # first ticket of each block, and the one after its last
 
     def pairs(self, rng: np.random.Generator, count: int, outer: Ints, hole: Ints) -> tuple[Ints, Ints]:
-        """`count` sources by weight, each with a partner by weight from `outer[:, b]` less `hole[:, b]`, where
-        b is the source's block. A source that has no such partner is left out."""
+        """Draw up to `count` pairs of nodes.
+
+        A source of block b is drawn from all nodes, and its partner from the tickets `outer[:, b]` without those of
+        `hole[:, b]`. A source without a possible partner is omitted.
+        """
         width = hole[1] - hole[0]
-        room = outer[1] - outer[0] - width
+        available = outer[1] - outer[0] - width
         source = np.searchsorted(self.ends, rng.integers(self.ends[-1], size=count), side="right")
-        source = source[room[self.block[source]] > 0]
+        source = source[available[self.block[source]] > 0]
         b = self.block[source]
-        ticket = outer[0, b] + rng.integers(room[b])
+        ticket = outer[0, b] + rng.integers(available[b])
         ticket += width[b] * (ticket >= hole[0, b])
         return self.order[source], self.order[np.searchsorted(self.ends, ticket, side="right")]
 
 
-def _wire(wiring: Wiring, secret: Hidden, name: str, rng: np.random.Generator) -> Ints:
-    """2 × M distinct undirected edges without self-loops, each given once, M = nodes × degree / 2."""
-    n, k, classes = len(secret.y), wiring.communities, len(secret.successor)
-    by_class = _Lottery(secret.weight, secret.y * k + secret.community, classes * k)
-    by_group = _Lottery(secret.weight, secret.group, wiring.groups)
+def _wire(wiring: Wiring, variables: Hidden, name: str, rng: np.random.Generator) -> Ints:
+    """Draw 2 × M distinct undirected edges without self-loops, each in one direction, with M = nodes × degree / 2."""
+    n, k, classes = len(variables.y), wiring.communities, len(variables.successor)
+    by_class = _Lottery(variables.weight, variables.y * k + variables.community, classes * k)
+    by_group = _Lottery(variables.weight, variables.group, wiring.groups)
     community = by_class.ranges
     class_ = np.stack([community[0, ::k], community[1, k - 1 :: k]])
-    successor, class_ = class_[:, secret.successor].repeat(k, axis=1), class_.repeat(k, axis=1)
+    successor, class_ = class_[:, variables.successor].repeat(k, axis=1), class_.repeat(k, axis=1)
     everyone = np.stack([np.zeros_like(class_[0]), np.full_like(class_[0], by_class.ends[-1])])
 
     total = round(n * wiring.degree / 2)
@@ -217,11 +276,11 @@ def _wire(wiring: Wiring, secret: Hidden, name: str, rng: np.random.Generator) -
             u, v = lottery.pairs(rng, wanted - len(keys), outer, hole)
             key = np.minimum(u, v) * n + np.maximum(u, v)
             keys = np.sort(np.concatenate([keys, key[u != v]]))
-            keys = keys[np.diff(keys, prepend=-1) > 0]  # np.unique hashes: fifty times slower here
+            keys = keys[np.diff(keys, prepend=-1) > 0]  # np.unique hashes, which is fifty times slower here
         if wanted - len(keys) > 0.01 * count:
             raise InputError(
-                f"domain {name!r}: {count} edges {kind} were asked, room was found for "
-                f"{count - wanted + len(keys)}; lower the degree or that share, or raise the nodes"
+                f"domain {name!r}: {count} edges {kind} are needed, but only {count - wanted + len(keys)} fit; "
+                "lower the degree or the share of these edges, or raise the number of nodes"
             )
         wanted = len(keys)
     return np.stack([keys // n, keys % n])
@@ -231,10 +290,11 @@ def _wire(wiring: Wiring, secret: Hidden, name: str, rng: np.random.Generator) -
 
 
 def _dense(family: Family, y: Ints, rng: np.random.Generator) -> Floats:
-    """N × d: latent z ~ N(signal/√2 · e_y, I), and column j = ± z_k(j) / √(copies of k) + AMBIENT · noise.
+    """Draw N × d features: z ~ N(signal/√2 · e_y, I), and column j = ± z_k(j) / √(copies of k) + AMBIENT · noise.
 
-    Each column copies one coordinate: a full rotation would need a matrix product, whose last bits depend on
-    the number of threads."""
+    Each column copies one latent coordinate. A full rotation would need a matrix product, whose last bits depend on
+    the number of threads.
+    """
     n, d = len(y), family.features
     latent = min(d, max(LATENT, family.classes))
     law = numpy_stream(family.seed, "law")  # shared by all domains
@@ -252,17 +312,17 @@ def _dense(family: Family, y: Ints, rng: np.random.Generator) -> Floats:
 
 
 def _words(family: Family, y: Ints, rng: np.random.Generator) -> Any:
-    """N × d CSR counts: 1 + Poisson(words - 1) words a node, from P(w | c) ~ exp(tilt_cw) / (10 + rank w)."""
+    """Draw N × d CSR counts: 1 + Poisson(words - 1) words per node, from P(w | c) ~ exp(tilt_cw) / (10 + rank w)."""
     n, d = len(y), family.features
     law = numpy_stream(family.seed, "law")  # shared by all domains
     tilt = law.standard_normal((family.classes, d)) * family.signal / np.sqrt(2 * family.words)
     p = np.exp(tilt) / (10 + law.permutation(d))
-    ladder = np.cumsum(p, axis=1)
-    ladder /= ladder[:, -1:]
-    ladder += np.arange(family.classes)[:, None]  # class c draws from [c, c + 1) of one long ladder
+    cumulative = np.cumsum(p, axis=1)
+    cumulative /= cumulative[:, -1:]
+    cumulative += np.arange(family.classes)[:, None]  # class c uses the interval [c, c + 1) of one concatenated table
     lengths = 1 + rng.poisson(family.words - 1, n)
     draw = rng.random(int(lengths.sum()), dtype=np.float32) + np.repeat(y, lengths)  # exact in float64
-    words = (np.searchsorted(ladder.ravel(), draw, side="right") % d).astype(np.int32)
+    words = (np.searchsorted(cumulative.ravel(), draw, side="right") % d).astype(np.int32)
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     counts = sp.csr_array((np.ones(len(words), dtype=np.float32), words, indptr), shape=(n, d))
     counts.sum_duplicates()
@@ -272,12 +332,11 @@ def _words(family: Family, y: Ints, rng: np.random.Generator) -> Any:
 # ---- checks --------------------------------------------------------------------------------------------
 
 
-def _within(
-    owner: str, option: str, value: Any, low: float, high: float, kind: Literal["number", "whole number"]
-) -> None:
-    legal = isinstance(value, int if kind == "whole number" else int | float) and not isinstance(value, bool)
+def _within(owner: str, option: str, value: Any, low: float, high: float, kind: Literal["number", "integer"]) -> None:
+    legal = isinstance(value, int if kind == "integer" else int | float) and not isinstance(value, bool)
     if not legal or not low <= value <= high:
-        raise InputError(f"{owner}: {option} must be a {kind} from {low:g} to {high:g}, got {value!r}")
+        article = "an" if kind == "integer" else "a"
+        raise InputError(f"{owner}: {option} must be {article} {kind} from {low:g} to {high:g}, got {value!r}")
 
 
 def _one_of(owner: str, option: str, value: object, legal: Sequence[str]) -> None:
@@ -285,7 +344,7 @@ def _one_of(owner: str, option: str, value: object, legal: Sequence[str]) -> Non
         raise InputError(f"{owner}: {option} must be one of {', '.join(legal)}, got {value!r}")
 
 
-# ---- the stock family ----------------------------------------------------------------------------------
+# ---- the predefined family -----------------------------------------------------------------------------
 
 WIRINGS: Mapping[str, Wiring] = {
     "alpha": Wiring(degree=8, homophily=0.85, spurious=0.5, spurious_label=0.95),
@@ -295,8 +354,18 @@ WIRINGS: Mapping[str, Wiring] = {
 
 
 def demo_family(nodes: int = 1500, seed: int = 0) -> dict[str, Graph]:
-    """The stock domains "alpha", "beta" and "gamma". Structure helps on each of them, but the ring of classes
-    that tells part of the label is another one in each, so a GCN trained on two loses on the third."""
+    """Generate the predefined domains "alpha", "beta" and "gamma".
+
+    The structure is informative in each domain, but the ring of classes that predicts part of the label differs between
+    the domains. A GCN trained on two domains therefore loses accuracy on the third.
+
+    Args:
+        nodes: Number of nodes of each domain.
+        seed: Seed of all random draws.
+
+    Returns:
+        The graphs by name.
+    """
     return make(Family(nodes=nodes, seed=seed), WIRINGS)
 
 
@@ -307,19 +376,19 @@ def _read(store: Store, domains: Sequence[str], **options: Any) -> dict[str, Gra
 SYNTHETIC = Benchmark(
     name="synthetic",
     card=Card(
-        title="Synthetic domains: one law of features and labels, three wirings",
-        nodes="1,500 in each domain; any number (option `nodes`)",
+        title="Synthetic domains: one distribution of features and labels, three wirings",
+        nodes="1,500 in each domain by default (option `nodes`)",
         edges="undirected; mean degree 8 / 6 / 10 in alpha / beta / gamma",
-        features="64 dense columns, a Gaussian mixture by class (options `features`, `signal`), or sparse counts "
-        "of about `words` words (kind='words')",
+        features="64 dense columns, a Gaussian mixture with one component per class (options `features`, `signal`), "
+        "or sparse counts of about `words` words (kind='words')",
         labels="5 classes, equally likely (option `classes`)",
-        shift="P(X) and P(Y|X) are shared exactly; degree law, homophily and the spurious wiring differ",
+        shift="P(X) and P(Y|X) are exactly the same; degree distribution, homophily and spurious edges differ",
         split="leave one domain out",
         metric="micro-F1 and macro-F1 over all nodes of the target",
-        licence="generated; MIT as the code",
+        licence="generated; MIT, like the code",
         origin="generated by this package",
         citation="none; a degree-corrected block model (Karrer and Newman, 2011) with class-dependent features",
-        notes="The data depend on the option `seed`: compare methods on the same seed, over several of them.",
+        notes="The data depends on the option `seed`: compare methods on the same seeds, and use several seeds.",
     ),
     domains=tuple(WIRINGS),
     protocols=leave_one_out(tuple(WIRINGS), ("micro_f1", "macro_f1")),

@@ -62,7 +62,7 @@ _SHA256 = {
 
 
 def files(domain: str) -> tuple[File, ...]:
-    """The edges, features and target file of one language."""
+    """Return the edges, features and target files of a language."""
     paths = (f"twitch/{domain}/musae_{domain}_{kind}" for kind in _KINDS)
     return tuple(
         File(path, f"{_ORIGIN}/{path}", f"sha256:{digest}") for path, digest in zip(paths, _SHA256[domain], strict=True)
@@ -70,27 +70,36 @@ def files(domain: str) -> tuple[File, ...]:
 
 
 def read(store: Store, domains: Sequence[str]) -> dict[str, Graph]:
-    """The asked languages."""
+    """Read the networks of the given languages."""
     return {name: read_language(name, *(store.get(f) for f in files(name))) for name in domains}
 
 
 def read_language(name: str, edges: Path, features: Path, target: Path) -> Graph:
-    """One network from its three files: undirected edges, N × 3,170 multi-hot CSR features, label `mature`.
+    """Read one network: undirected edges, N × 3,170 multi-hot CSR features, and the label `mature`.
 
-    Nodes are numbered by `new_id`. A node may have several target rows if they agree on the label.
+    Nodes are numbered by `new_id`. A node can have several target rows if all of them have the same label.
+
+    Args:
+        name: Name of the graph.
+        edges: Path of the edges file.
+        features: Path of the features file.
+        target: Path of the target file.
+
+    Raises:
+        DataError: The content of a file is not valid. The message names the file.
     """
     rows = pd.read_csv(target, usecols=["new_id", "mature"]).drop_duplicates().sort_values("new_id")
     ids = rows["new_id"].to_numpy()
-    again = np.flatnonzero(ids[1:] == ids[:-1])
-    if len(again):
-        raise DataError(f"{target}: the rows of node {ids[again[0]]} disagree on its label 'mature'")
+    repeated = np.flatnonzero(ids[1:] == ids[:-1])
+    if len(repeated):
+        raise DataError(f"{target}: the rows of node {ids[repeated[0]]} have different labels 'mature'")
     n = len(ids)
     if not np.array_equal(ids, np.arange(n)):
         raise DataError(f"{target}: new_id must be 0 … {n - 1}, got {ids.min()} … {ids.max()} with gaps")
     words = {int(node): set(columns) for node, columns in json.loads(features.read_text()).items()}
     if words.keys() != set(range(n)):
-        odd = min(words.keys() ^ set(range(n)))
-        raise DataError(f"{features}: node {odd} is not in both this file and {target.name}")
+        node = min(words.keys() ^ set(range(n)))
+        raise DataError(f"{features}: node {node} must be in both this file and {target.name}")
     starts = np.cumsum([0, *(len(words[node]) for node in range(n))])
     columns = np.fromiter(chain.from_iterable(words[node] for node in range(n)), np.int64, starts[-1])
     if columns.size and not 0 <= columns.min() <= columns.max() < FEATURES:
@@ -115,13 +124,13 @@ TWITCH = Benchmark(
         edges="mutual friendships, undirected: DE 153,138, ENGB 35,324, ES 59,382, FR 112,666, PTBR 31,299, "
         "RU 37,304, TW 63,462; no self-loops, no duplicates",
         features="3,170 shared columns, multi-hot, sparse: games played and liked, location, streaming "
-        "habits; an id repeated within a row counts once",
+        "habits; an index that is repeated within a row counts once",
         labels="2 classes, whether the streamer uses explicit language; mature: DE 5,742, ENGB 3,888, "
         "ES 1,360, FR 2,414, PTBR 661, RU 1,075, TW 1,088; no label is missing",
-        shift="the language of the streamers: other networks, habits and share of mature streams",
+        shift="the language of the streamers: networks, habits and the share of mature streams differ",
         split="EERM (Wu et al., ICLR 2022): train DE, validate ENGB, test ES, FR, PTBR, RU, TW",
-        metric="ROC-AUC of the class mature over all nodes; a value below 0.5 is reported as it is",
-        licence="not stated for the data; the code repository of its authors carries the GNU GPL",
+        metric="ROC-AUC of the class mature over all nodes; a value below 0.5 is reported unchanged",
+        licence="not stated for the data; the code repository of its authors is under the GNU GPL",
         origin="GitHub CUAI/Non-Homophily-Large-Scale, data/twitch/",
         citation="Rozemberczki, Allen, Sarkar: Multi-Scale Attributed Node Embedding, Journal of Complex "
         "Networks 9(2), 2021",

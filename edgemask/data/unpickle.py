@@ -1,9 +1,9 @@
-"""Old data files that are pickles, read without trusting them.
+"""A restricted unpickler for old data files.
 
-`pickle` runs whatever callable a file names. Here a file may name only the few below, and none of them is
-the original: each builds its object from checked parts, because NumPy and SciPy believe a pickle's word
-(an array whose dtype denies holding objects passes raw bytes off as pointers; a sparse matrix may index
-outside its arrays). Verifying the file's checksum first is the caller's job.
+`pickle` calls any callable that a file names. The unpickler here accepts only the few names in `_ALLOWED` and replaces
+each with a version that checks its input, because NumPy and SciPy do not validate the content of a pickle. For example,
+an array whose dtype falsely declares that it contains no objects can present raw bytes as pointers, and a sparse matrix
+can contain indices outside its arrays. The caller must verify the file's checksum first.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from edgemask.errors import DataError, InputError
 
 
 class _Dtype:
-    """`numpy.dtype` of a pickle: its type string and byte order. The flags it claims are left out."""
+    """Replacement of `numpy.dtype`. It uses the type string and byte order of the pickle and ignores its flags."""
 
     def __init__(self, text: str, *_: object) -> None:
         if not isinstance(text, str):
-            raise TypeError(f"a dtype must be given by its name, got {text!r}")
+            raise TypeError(f"a dtype must be given by name, got {text!r}")
         self.dtype: np.dtype[Any] = np.dtype(text)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -37,12 +37,12 @@ class _Dtype:
 
 
 class _Array(np.ndarray[Any, Any]):
-    """An array whose state is checked before NumPy takes it (and that is pickled as a plain one)."""
+    """An array that checks its state before NumPy sets it. It is pickled as a plain array."""
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         version, shape, kind, fortran, values = state
-        if kind.dtype.hasobject and len(values) != math.prod(shape):  # NumPy reads past the list's end
-            raise InputError(f"{len(values)} objects for an array of shape {shape}")
+        if kind.dtype.hasobject and len(values) != math.prod(shape):  # NumPy would read past the end of the list
+            raise InputError(f"expected {math.prod(shape)} objects for an array of shape {shape}, got {len(values)}")
         super().__setstate__((version, shape, kind.dtype, fortran, values))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -50,36 +50,37 @@ class _Array(np.ndarray[Any, Any]):
 
 
 class _Csr(sp.csr_matrix):  # type: ignore[misc, unused-ignore]
-    """A sparse matrix whose indices are checked; a plain `csr_matrix` once its state is set."""
+    """A sparse matrix that checks its indices. It becomes a plain `csr_matrix` when its state is set."""
 
     def __init__(self) -> None:
-        raise TypeError("a csr_matrix is built from its state, not from arguments")
+        raise TypeError("a csr_matrix must be built from its state, not from arguments")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         data, indices, indptr = (np.asarray(state[key]) for key in ("data", "indices", "indptr"))
-        if (indptr[1:] < indptr[:-1]).any():  # SciPy looks only where the last entry is positive
-            raise ValueError("the row pointers of a csr_matrix decrease")
+        if (indptr[1:] < indptr[:-1]).any():  # SciPy checks this only if the last entry is positive
+            raise ValueError("the row pointers of a csr_matrix must not decrease")
         super().__init__((data, indices, indptr), shape=state["_shape"])
         self.check_format(full_check=True)
         self.__class__ = sp.csr_matrix  # type: ignore[assignment, unused-ignore]
 
 
 def _reconstruct(*_: object) -> _Array:
-    """An empty array for `_Array.__setstate__` to fill, whatever class and shape the pickle asks for."""
+    """Return an empty array, which `_Array.__setstate__` fills. The class and shape in the pickle are ignored."""
     return _Array(0)
 
 
 def _scalar(kind: _Dtype, value: bytes) -> Any:
+    """Return a NumPy scalar from its bytes."""
     return np.frombuffer(value, kind.dtype, count=1)[0]
 
 
-# every global that the Planetoid files and object arrays of sparse matrices need, by its name in the file
+# All globals that the Planetoid files and object arrays of sparse matrices need, by module and name in the file.
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy.core.multiarray", "scalar"): _scalar,
     ("numpy._core.multiarray", "scalar"): _scalar,
-    ("numpy", "ndarray"): "ndarray",  # only ever an argument of _reconstruct
+    ("numpy", "ndarray"): "ndarray",  # used only as an argument of _reconstruct, which ignores it
     ("numpy", "dtype"): _Dtype,
     ("scipy.sparse.csr", "csr_matrix"): _Csr,
     ("scipy.sparse._csr", "csr_matrix"): _Csr,
@@ -89,38 +90,56 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 
 
 class _Unpickler(pickle.Unpickler):
+    """An unpickler that accepts the names in `_ALLOWED` only."""
+
     def __init__(self, data: bytes, name: str) -> None:
-        super().__init__(io.BytesIO(data), encoding="latin1")  # Python 2 wrote array bytes as text
+        super().__init__(io.BytesIO(data), encoding="latin1")  # Python 2 wrote the bytes of arrays as text
         self._name = name
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise DataError(f"{self._name}: the pickle asks for {module}.{name}, which is refused")
+            raise DataError(f"{self._name}: the pickle requires {module}.{name}, which is not allowed")
         return _ALLOWED[module, name]
 
 
 def load_bytes(data: bytes, name: str) -> Any:
-    """The object of a pickle; `name` is what error messages call it.
+    """Return the object of a pickle.
 
-    Arrays inside other objects are of a subclass of `ndarray`; an array by itself is a plain one.
+    Arrays within other objects are instances of a subclass of `ndarray`. A single array is a plain one.
+
+    Args:
+        data: The content of the pickle.
+        name: Name of the pickle in error messages.
+
+    Raises:
+        DataError: The pickle is not readable, or requires a name that is not allowed.
     """
     try:
         result = _Unpickler(data, name).load()
     except DataError:
         raise
-    except Exception as error:  # a broken pickle may raise anything at all
+    except Exception as error:  # a damaged pickle can raise any exception
         raise DataError(f"{name}: not a readable pickle: {type(error).__name__}: {error}") from error
     return np.asarray(result) if isinstance(result, _Array) else result
 
 
 def load(path: Path) -> Any:
-    """The object of a pickle file."""
+    """Return the object of a pickle file.
+
+    Raises:
+        DataError: The pickle is not readable, or requires a name that is not allowed.
+    """
     return load_bytes(path.read_bytes(), str(path))
 
 
 def load_npz_objects(path: Path) -> dict[str, Any]:
-    """The members of an .npz by name: plain arrays as arrays, object arrays through the restricted
-    unpickler, and of an object array without dimensions the object itself."""
+    """Return the members of an .npz file by name.
+
+    Object arrays are loaded by the restricted unpickler. An object array without dimensions is returned as its object.
+
+    Raises:
+        DataError: The file is not readable, or a pickle requires a name that is not allowed.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             return {
@@ -129,7 +148,7 @@ def load_npz_objects(path: Path) -> dict[str, Any]:
             }
     except DataError:
         raise
-    except Exception as error:  # zipfile and zlib raise a dozen kinds for a broken archive
+    except Exception as error:  # a damaged archive can raise many kinds of exceptions
         raise DataError(f"{path}: not a readable npz file: {type(error).__name__}: {error}") from error
 
 
@@ -140,6 +159,7 @@ _HEADERS: dict[tuple[int, int], Callable[[Any], tuple[tuple[int, ...], bool, np.
 
 
 def _member(data: bytes, name: str) -> Any:
+    """Return one member of an .npz file."""
     stream = io.BytesIO(data)
     version = npy.read_magic(stream)
     if version not in _HEADERS:

@@ -1,4 +1,4 @@
-"""Enrichment (section 4.1): original ∪ kNN ∪ spectral edges, every edge with its origin."""
+"""Enrichment (section 4.1): original ∪ kNN ∪ spectral edges, where every edge keeps its origin."""
 
 from edgemask.enrich.cache import Cache, default_cache
 from edgemask.enrich.enriched import EnrichedGraph, enrich

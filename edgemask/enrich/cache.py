@@ -1,4 +1,4 @@
-"""An on-disk cache of neighbour lists and clusters, keyed by what they were computed from."""
+"""An on-disk cache of neighbour lists and clusters. The keys are hashes of the features and parameters."""
 
 from __future__ import annotations
 
@@ -18,29 +18,42 @@ from edgemask.errors import EnrichWarning, InputError
 from edgemask.runtime.atomic import replacing
 
 Array = npt.NDArray[Any]
-FORMAT = "edgemask-enrich-1"  # counted up when the file layout or a cached algorithm changes
+FORMAT = "edgemask-enrich-1"  # increase when the file layout or a cached algorithm changes
 
 
 class Cache:
-    """A folder of `.npz` files, one array each, made on the first write."""
+    """A folder of `.npz` files with one array each.
+
+    Args:
+        folder: The folder. It is created on the first write.
+    """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
     def get(self, kind: str, x: Any, parameters: Mapping[str, Any], compute: Callable[[], Array]) -> Array:
-        """The array `compute()` returns for features `x` and `parameters`, read back where it is stored.
+        """Return the cached array for features `x` and `parameters`, or compute and store it.
 
-        A stored file that is damaged, or that is not the answer to this question, is reported with an
-        `EnrichWarning`, computed again and replaced.
+        If the stored file is damaged or belongs to another key, an `EnrichWarning` is issued, and the array is computed
+        again and the file is replaced.
+
+        Args:
+            kind: What the array holds, such as `knn`. It is part of the key and of the file name.
+            x: Feature matrix, CSR or dense.
+            parameters: Settings of the computation, as JSON values.
+            compute: Computes the array when it is not stored.
+
+        Raises:
+            FileError: The file cannot be written.
         """
         question = json.dumps([FORMAT, kind, feature_hash(x), dict(parameters)], sort_keys=True)
         path = self.folder / f"{kind}-{hashlib.sha256(question.encode()).hexdigest()}.npz"
         if path.exists():
             try:
                 return _read(path, question)
-            except Exception as error:  # a broken file can fail in any way; each is a reported miss
+            except Exception as error:  # a damaged file can fail in any way; warn and compute again
                 warnings.warn(
-                    f"cache file {path} is unusable and computed again: {type(error).__name__}: {error}",
+                    f"cache file {path} cannot be used and is computed again: {type(error).__name__}: {error}",
                     EnrichWarning,
                     stacklevel=2,
                 )
@@ -50,12 +63,12 @@ class Cache:
 
 
 def default_cache() -> Cache:
-    """The cache in $EDGEMASK_CACHE, or in `edgemask/enrich` of the user's cache folder."""
+    """Return the cache in `$EDGEMASK_CACHE`, or in `~/.cache/edgemask/enrich` if that is not set."""
     return Cache(os.environ.get("EDGEMASK_CACHE") or Path.home() / ".cache" / "edgemask" / "enrich")
 
 
 def feature_hash(x: Any) -> str:
-    """SHA-256 of the content of a feature matrix, CSR or dense."""
+    """Return the SHA-256 of the content of a feature matrix, CSR or dense."""
     parts = (x.data, x.indices, x.indptr) if is_sparse(x) else (x,)
     return _digest(repr(x.shape), *parts)
 
@@ -70,9 +83,9 @@ def _digest(text: str, *arrays: Array) -> str:
 
 def _read(path: Path, question: str) -> Array:
     with np.load(path, allow_pickle=False) as stored:
-        asked, checksum, array = str(stored["question"]), str(stored["checksum"]), stored["array"]
-    if asked != question:
-        raise InputError(f"it answers {asked}, expected {question}")
+        stored_question, checksum, array = str(stored["question"]), str(stored["checksum"]), stored["array"]
+    if stored_question != question:
+        raise InputError(f"it stores the result for {stored_question}, expected {question}")
     if checksum != (actual := _digest(question, array)):
         raise InputError(f"its content has checksum {actual}, expected {checksum}")
     return np.asarray(array)

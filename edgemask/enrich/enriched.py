@@ -1,4 +1,4 @@
-"""The enriched graph, original ∪ kNN ∪ spectral edges (section 4.1): what is found in a graph's features."""
+"""The enriched graph (section 4.1): original ∪ kNN ∪ spectral edges, computed from a graph's features."""
 
 from __future__ import annotations
 
@@ -20,18 +20,23 @@ from edgemask.graph import Graph
 
 Array = npt.NDArray[Any]
 
-EXACT_UP_TO = 200_000  # nodes whose neighbours are found exactly in a minute or two on two cores
-LEAST_INDEXED = 1000  # nodes: fewer are not worth an index, nor enough to make one of
+EXACT_UP_TO = 200_000  # nodes; the exact search of so many takes a minute or two on two cores
+LEAST_INDEXED = 1000  # nodes; smaller graphs do not need an index and are too small to train one
 
 
 @dataclass(frozen=True, eq=False)
 class EnrichedGraph:
-    """A graph with its feature-based edges: `enrich` makes it, `Sampler` draws from it.
+    """A graph with its kNN pairs and spectral clusters.
 
-    `knn_pairs`  2 × P node pairs i < j, distinct: j is among the k nearest of i, or i of j.
-    `clusters`   N cluster indices (-1 = none). Every pair inside a cluster is a spectral pair; they are
-                 counted and drawn by number, never listed.
-    `knn_recall` share of the nearest neighbours that were found, 1 by the exact search.
+    `enrich` builds it, and `Sampler` draws edges from it.
+
+    Args:
+        graph: The original graph.
+        knn_pairs: 2 × P distinct node pairs i < j, where j is among the k nearest neighbours of i or i among those
+            of j.
+        clusters: N cluster indices (-1 = no cluster). Every pair of nodes in the same cluster is a spectral pair.
+            These pairs are numbered, and drawn by number, but never listed.
+        knn_recall: Share of the nearest neighbours that were found. It is 1 for the exact search.
     """
 
     graph: Graph
@@ -41,23 +46,26 @@ class EnrichedGraph:
 
     @property
     def cluster_sizes(self) -> Array:
-        """Nodes in each cluster."""
+        """Number of nodes in each cluster."""
         return np.bincount(self.clusters[self.clusters >= 0])
 
     @property
     def num_knn_pairs(self) -> int:
+        """Number of kNN pairs."""
         return int(self.knn_pairs.shape[1])
 
     @property
     def num_spectral_pairs(self) -> int:
+        """Number of node pairs inside clusters."""
         sizes = self.cluster_sizes
         return int((sizes * (sizes - 1) // 2).sum())
 
     def reordered(self, order: Array) -> EnrichedGraph:
-        """The same with the nodes in another order: node i is what was node `order[i]`."""
-        graph, place, clusters = self.graph.reordered(order), np.argsort(order), self.clusters[order]
+        """Return the enriched graph with relabelled nodes: new node i is old node `order[i]`."""
+        graph, new_index, clusters = self.graph.reordered(order), np.argsort(order), self.clusters[order]
         clusters.setflags(write=False)
-        return replace(self, graph=graph, knn_pairs=_pairs(place[self.knn_pairs], len(place)), clusters=clusters)
+        pairs = _pairs(new_index[self.knn_pairs], len(new_index))
+        return replace(self, graph=graph, knn_pairs=pairs, clusters=clusters)
 
 
 def enrich(
@@ -72,15 +80,35 @@ def enrich(
     cache: Cache | None = None,
     device: str | torch.device = "cpu",
 ) -> EnrichedGraph:
-    """Find the kNN pairs and the spectral clusters of a graph's features.
+    """Compute the kNN pairs and the spectral clusters of a graph's features.
 
-    `k` neighbours per node and a number of `clusters` (0 = none of that kind); `affinity`, `gamma` and
-    `seed` as in `spectral_clusters`; `device` is where dense neighbour search runs, and changes nothing
-    else. With a `cache`, results are read from it and stored in it. A graph too small for `k` or `clusters`
-    gets fewer, with an `EnrichWarning`.
+    A graph that is too small for `k` or `clusters` gets fewer, with an `EnrichWarning`.
 
-    Up to `knn_exact_up_to` nodes with features the neighbours are exact. Above, they come from an approximate
-    index (the extra `edgemask[scale]`), and an `EnrichWarning` says its measured recall.
+    Args:
+        graph: The graph.
+        k: Neighbours per node; 0 for no kNN pairs.
+        clusters: Number of spectral clusters; 0 for no spectral pairs.
+        affinity: Affinity of the spectral clustering (see `spectral_clusters`).
+        gamma: Width of the RBF affinity (see `spectral_clusters`).
+        knn_exact_up_to: Largest number of nodes with features for the exact neighbour search. Above it, the neighbours
+            come from an approximate index (the extra `edgemask[scale]`), and an `EnrichWarning` gives its measured
+            recall.
+        seed: Seed of the clustering and of the approximate index.
+        cache: Where results are read from and stored.
+        device: Where the dense neighbour search runs. It does not change the result of the exact search.
+
+    Returns:
+        The enriched graph. Its arrays are read-only.
+
+    Raises:
+        InputError: A setting is out of range.
+        MissingDependencyError: The approximate index is needed, but faiss is not installed.
+
+    >>> import numpy as np
+    >>> from edgemask import Graph
+    >>> enriched = enrich(Graph("g", np.array([[1.0, 0], [1, 1], [0, 1]]), [[0], [1]]), k=1, clusters=0)
+    >>> enriched.knn_pairs.tolist()
+    [[0, 1], [1, 2]]
     """
     x, n = graph.x, graph.num_nodes
     if k < 0:
@@ -91,24 +119,24 @@ def enrich(
         raise InputError(
             f"graph {graph.name!r}: knn_exact_up_to must be at least {LEAST_INDEXED:,} nodes, got {knn_exact_up_to}"
         )
-    k = _fitting(graph, "k", k, n - 1, n - 1)
-    featured = int((abs(x).sum(axis=1) > 0).sum())
-    most = featured if affinity == "cosine" else n
-    clusters = _fitting(graph, "clusters", clusters, most, most // 2 if most > 3 else 0)
-    lists, assignment, found = np.empty((n, 0), dtype=np.int64), np.full(n, -1, dtype=np.int64), 1.0
+    k = _clamped(graph, "k", k, n - 1, n - 1)
+    with_features = int((abs(x).sum(axis=1) > 0).sum())
+    most = with_features if affinity == "cosine" else n
+    clusters = _clamped(graph, "clusters", clusters, most, most // 2 if most > 3 else 0)
+    lists, assignment, knn_recall = np.empty((n, 0), dtype=np.int64), np.full(n, -1, dtype=np.int64), 1.0
 
     def get(kind: str, settings: dict[str, Any], compute: Callable[[], Array]) -> Array:
         return cache.get(kind, x, settings, compute) if cache else compute()
 
-    if k != 0 and featured <= knn_exact_up_to:
+    if k != 0 and with_features <= knn_exact_up_to:
         lists = get("knn", {"k": k}, lambda: knn(x, k, device=device))
     elif k != 0:
-        how = {"k": k, "index": INDEX, "seed": seed}
-        lists = get("knn", how, lambda: approximate_knn(x, k, seed=seed))
-        found = float(get("recall", how, lambda: np.array(recall(x, lists, seed=seed, device=device))))
+        settings = {"k": k, "index": INDEX, "seed": seed}
+        lists = get("knn", settings, lambda: approximate_knn(x, k, seed=seed))
+        knn_recall = float(get("recall", settings, lambda: np.array(recall(x, lists, seed=seed, device=device))))
         warnings.warn(
-            f"graph {graph.name!r}: {featured:,} nodes are more than knn_exact_up_to = {knn_exact_up_to:,}; their "
-            f"neighbours are approximate, with a measured recall of {found:.3f}",
+            f"graph {graph.name!r}: {with_features:,} nodes are more than knn_exact_up_to = {knn_exact_up_to:,}; their "
+            f"neighbours are approximate, with a measured recall of {knn_recall:.3f}",
             EnrichWarning,
             stacklevel=2,
         )
@@ -121,24 +149,25 @@ def enrich(
         )
     i, j = np.repeat(np.arange(n), lists.shape[1]), lists.ravel()
     assignment.setflags(write=False)
-    return EnrichedGraph(graph, _pairs(np.stack([i, j])[:, j >= 0], n), assignment, found)
+    return EnrichedGraph(graph, _pairs(np.stack([i, j])[:, j >= 0], n), assignment, knn_recall)
 
 
 def _pairs(ends: Array, num_nodes: int) -> Array:
-    """Node pairs (2 × any number) as columns i < j, sorted, each once."""
+    """Return node pairs (2 × any number) as sorted, distinct columns with i < j."""
     key = np.sort(np.minimum(*ends) * num_nodes + np.maximum(*ends))
     pairs = np.stack(np.divmod(key[np.diff(key, prepend=-1) > 0], num_nodes))
     pairs.setflags(write=False)
     return pairs
 
 
-def _fitting(graph: Graph, name: str, value: int, most: int, instead: int) -> int:
-    """`value`, or what a graph too small for it gets `instead`, said aloud: one recipe serves graphs of any size."""
+def _clamped(graph: Graph, name: str, value: int, most: int, fallback: int) -> int:
+    """Return `value`, or `fallback` with a warning if it is above `most`: a recipe must work on graphs of any size."""
     if value <= most:
         return value
     warnings.warn(
-        f"graph {graph.name!r}: {name} = {value} is more than its {most} nodes with features allow; {instead} is used",
+        f"graph {graph.name!r}: {name} = {value} is too large for its nodes with features (at most {most}); "
+        f"using {fallback} instead",
         EnrichWarning,
         stacklevel=3,
     )
-    return instead
+    return fallback

@@ -19,25 +19,41 @@ from edgemask.runtime.threads import shared_threads
 
 Array = npt.NDArray[Any]
 
-# Similarities are compared as whole multiples of 2⁻²⁴ ≈ 6e-8: float64 sums in any order agree far below
-# that, so order, threads and backend cannot decide a tie. A power of two keeps small fractions such as
-# 1/256, common among word counts, off the half-way points where rounding itself would be a coin toss.
+# Similarities are rounded to multiples of 2⁻²⁴ ≈ 6e-8 before they are compared. Float64 sums in any order agree far
+# more closely than that, so the order, the threads and the backend cannot decide a tie. The scale is a power of two so
+# that small fractions such as 1/256, which are common among word counts, do not lie half-way between two multiples,
+# where rounding would be arbitrary.
 SCALE = 2.0**24
-ROWS = 64  # rows per parallel task of the sparse route, so that one accumulator serves many rows
-TILE = 1024, 2**15  # similarities held at a time by the float32 pass of the dense route (128 MiB)
-BLOCK = 2**23  # entries of the similarity matrix, or of candidates' features, held at a time in float64 (64 MiB)
-SPARE = 16  # candidates the float32 pass keeps beyond k and the node itself
+ROWS = 64  # rows per parallel task of the sparse search; they share one accumulator
+TILE = 1024, 2**15  # similarities in memory at a time in the float32 pass of the dense search (128 MiB)
+BLOCK = 2**23  # float64 similarities, or features of candidates, in memory at a time (64 MiB)
+SPARE = 16  # candidates of the float32 pass beyond k and the node itself
 
 
 def knn(x: Any, k: int, *, device: str | torch.device = "cpu") -> Array:
-    """The k most cosine-similar other nodes of every node: N × k node indices, nearest first.
+    """Find the k most cosine-similar other nodes of every node.
 
-    `x` is N × d, a SciPy sparse matrix or an array; the search is exact. Larger similarity first, then
-    lower index, where similarities are float64 rounded to multiples of 2⁻²⁴. An all-zero row has no
-    cosine: it has no neighbours and is nobody's neighbour. Where fewer than k neighbours exist, the row
-    ends in -1. Sparse features take O(Σ_c n_c² + N²) time (n_c non-zeros in column c) and one row of
-    similarities per thread, on the CPU whatever the `device`: made dense they would take longer on any.
-    Dense ones are multiplied in blocks, on `device`.
+    The search is exact. Neighbours are ordered by larger similarity, then by lower index; similarities are float64
+    values rounded to multiples of 2⁻²⁴. An all-zero row has no cosine: it has no neighbours and is not a neighbour of
+    any node.
+
+    Sparse features take O(Σ_c n_c² + N²) time (n_c non-zeros in column c) and memory for one row of similarities per
+    thread. They are always searched on the CPU: as dense features they would take longer on any device. Dense features
+    are multiplied in blocks on `device`.
+
+    Args:
+        x: N × d features, as a SciPy sparse matrix or an array.
+        k: Neighbours per node.
+        device: Where dense features are searched.
+
+    Returns:
+        N × k node indices, nearest first. If a node has fewer than k neighbours, its row ends in -1.
+
+    Raises:
+        InputError: `k` is out of range, or a row has features that are not finite.
+
+    >>> knn(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]), 1).tolist()
+    [[1], [0], [1]]
     """
     nodes = x.shape[0]
     if not 1 <= k < nodes:
@@ -46,18 +62,18 @@ def knn(x: Any, k: int, *, device: str | torch.device = "cpu") -> Array:
     return on_all(usable, search(unit[usable], k, device=device))
 
 
-def on_all(usable: Array, found: Array) -> Array:
-    """Neighbour lists of all nodes from the lists of the usable ones among each other."""
+def on_all(usable: Array, lists: Array) -> Array:
+    """Return the lists of all nodes, given the lists of the usable nodes in terms of these nodes."""
     ids = np.flatnonzero(usable)
     if len(ids) == len(usable):
-        return found
-    lists = np.full((len(usable), found.shape[1]), -1, dtype=np.int64)
-    lists[ids] = np.where(found >= 0, ids[found], -1)
-    return lists
+        return lists
+    all_lists = np.full((len(usable), lists.shape[1]), -1, dtype=np.int64)
+    all_lists[ids] = np.where(lists >= 0, ids[lists], -1)
+    return all_lists
 
 
 def search(unit: Any, k: int, queries: Array | None = None, *, device: str | torch.device = "cpu") -> Array:
-    """`knn` among rows of length 1, for all of them or for the rows `queries` alone."""
+    """Return the `knn` lists of rows of length 1, for all rows or only for the rows `queries`."""
     queries = np.arange(unit.shape[0]) if queries is None else queries
     if not is_sparse(unit):
         return _search_dense(unit, k, queries, device)
@@ -73,12 +89,12 @@ def search(unit: Any, k: int, queries: Array | None = None, *, device: str | tor
 
 
 def is_sparse(x: Any) -> bool:
-    """Whether `x` is a SciPy sparse matrix (a plain bool: SciPy's own test narrows the type too far)."""
+    """Tell whether `x` is a SciPy sparse matrix. For type checkers it is a plain bool: SciPy's own test narrows `x`."""
     return bool(sp.issparse(x))
 
 
 def unit_rows(x: Any) -> tuple[Any, Array]:
-    """Rows of `x` at Euclidean length 1 (float64; CSR when sparse), and which rows are not all zero."""
+    """Scale the rows of `x` to Euclidean length 1 (float64; CSR if sparse), and tell which rows are not all zero."""
     unit: Any
     if is_sparse(x):
         unit = sp.csr_array(x, dtype=np.float64, copy=True)
@@ -105,7 +121,7 @@ def _search(
     starts: Array, rows: Array, values: Array,
     queries: Array, out: Array,
 ) -> None:  # fmt: skip
-    """Rows of the CSR matrix (`indptr`, `indices`, `data`) against the inverted index (its CSC form)."""
+    """Compare rows of the CSR matrix (`indptr`, `indices`, `data`) with its inverted index (the CSC form)."""
     nodes, (count, k) = len(indptr) - 1, out.shape
     for task in numba.prange((count + ROWS - 1) // ROWS):
         similarity = np.zeros(nodes)
@@ -117,7 +133,7 @@ def _search(
                 for q in range(starts[column], starts[column + 1]):
                     similarity[rows[q]] += value * values[q]
             best[:] = -np.inf
-            for j in range(nodes):  # ascending, so among equals the lower index is there first
+            for j in range(nodes):  # ascending: among equals, the lower index is inserted first
                 scaled = similarity[j] * SCALE
                 similarity[j] = 0.0
                 if scaled <= best[k - 1] or j == i:
@@ -135,18 +151,18 @@ def _search(
 
 
 def _search_dense(unit: Array, k: int, queries: Array, device: str | torch.device) -> Array:
-    """Candidates by a float32 product, ranked in float64; float64 throughout where that leaves a doubt.
+    """Find candidates by a float32 product and rank them in float64; redo uncertain rows in float64.
 
-    A float32 product of two rows of length 1 is wrong by at most (d + 2)u/(1 - (d + 2)u), u = 2⁻²⁴, in
-    whatever order it is summed: d roundings in the product, one in each factor. So no node outside the
-    candidates is more similar than the least similar of them in float32, plus that. Where the k-th candidate,
-    in float64, does not stand strictly above this, as where many similarities tie, the row is searched again.
+    The error of a float32 product of two rows of length 1 is at most (d + 2)u/(1 - (d + 2)u), u = 2⁻²⁴, in any order of
+    summation: there are d roundings in the product and one in each factor. Therefore no node outside the candidates is
+    more similar than the float32 similarity of the least similar candidate, plus this bound. If the k-th candidate in
+    float64 is not strictly above that value, for example because many similarities tie, the row is searched again.
     """
     points, ids = torch.from_numpy(unit).to(device), torch.from_numpy(queries).to(device)
     (nodes, width), rough = points.shape, points.float()
-    wanted, everyone = min(k + 1 + SPARE, nodes), torch.arange(nodes, device=device)
-    slack = (share := (width + 3) * 2.0**-24) / (1 - share)  # one more u than needed
-    found = []
+    wanted, all_nodes = min(k + 1 + SPARE, nodes), torch.arange(nodes, device=device)
+    slack = (share := (width + 3) * 2.0**-24) / (1 - share)  # one u more than needed
+    lists = []
     with full_precision():
         for rows in torch.split(ids, max(1, min(TILE[0], BLOCK // (wanted * width)))):
             least, candidates = _candidates(rough, rows, wanted)
@@ -154,15 +170,15 @@ def _search_dense(unit: Array, k: int, queries: Array, device: str | torch.devic
             value, index = _best(similarity, candidates, rows, k)
             if wanted < nodes:
                 outside = ((least.double() + slack) * SCALE).round()
-                doubt = ((value[:, -1] / 2.0**28).ceil() <= outside).nonzero().squeeze(1)
-                for part in torch.split(doubt, max(1, BLOCK // nodes)) if len(doubt) else ():
-                    index[part] = _best(points[rows[part]] @ points.T, everyone, rows[part], k)[1]
-            found.append(index.cpu())
-    return torch.cat(found).numpy() if found else np.empty((0, k), dtype=np.int64)
+                uncertain = ((value[:, -1] / 2.0**28).ceil() <= outside).nonzero().squeeze(1)
+                for part in torch.split(uncertain, max(1, BLOCK // nodes)) if len(uncertain) else ():
+                    index[part] = _best(points[rows[part]] @ points.T, all_nodes, rows[part], k)[1]
+            lists.append(index.cpu())
+    return torch.cat(lists).numpy() if lists else np.empty((0, k), dtype=np.int64)
 
 
 def _candidates(rough: Tensor, rows: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
-    """The nodes most similar to `rows` in float32, themselves among them: the least similarity, and who."""
+    """Return the least similarity and the indices of the nodes most similar to `rows`, themselves included."""
     values, indices, start = [], [], 0
     for tile in torch.split(rough, TILE[1]):
         value, index = (rough[rows] @ tile.T).topk(min(wanted, len(tile)))
@@ -174,10 +190,10 @@ def _candidates(rough: Tensor, rows: Tensor, wanted: int) -> tuple[Tensor, Tenso
 
 
 def _best(similarity: Tensor, candidates: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k first of the candidates by the rule of `knn`: their keys and who they are (-1 = none).
+    """Return the keys and the indices (-1 = none) of the first k candidates in the order of `knn`.
 
-    One number orders by similarity, then by index; all distinct, so top-k has no ties to break. Exact in
-    float64: |similarity| ≤ 2²⁴, shifted by 28 bits, leaves room for 2²⁸ nodes.
+    The key is one number that orders by similarity, then by index. All keys are distinct, so top-k has no ties to
+    break. Keys are exact in float64: |similarity| ≤ 2²⁴, shifted by 28 bits, leaves room for 2²⁸ nodes.
     """
     key = similarity.mul_(SCALE).round_().mul_(2.0**28).sub_(candidates)
     key.masked_fill_(candidates == rows.unsqueeze(1), -torch.inf)
@@ -188,7 +204,7 @@ def _best(similarity: Tensor, candidates: Tensor, rows: Tensor, k: int) -> tuple
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Float32 products in float32, not in a shorter format, whatever the process has chosen."""
+    """Compute float32 products in full float32 inside a block, whatever precision the process has set."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

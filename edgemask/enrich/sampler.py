@@ -1,11 +1,11 @@
-"""Samples of an enriched graph (section 4.1): its original edges, and kNN and spectral pairs drawn afresh."""
+"""Samples of an enriched graph (section 4.1): its original edges and random draws of kNN and spectral pairs."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 import numpy as np
@@ -13,18 +13,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from edgemask.enrich.enriched import EnrichedGraph
 from edgemask.errors import InputError
-
-if TYPE_CHECKING:
-    from edgemask.enrich.enriched import EnrichedGraph
 
 Array = npt.NDArray[Any]
 
-MOST_PAIRS = 100  # spectral pairs per node that a ratio alone may draw
+MOST_PAIRS = 100  # largest number of spectral pairs per node that can be drawn without a budget
 
 
 class Origin(IntEnum):
-    """Where an edge comes from; the smallest wins when an edge comes from several."""
+    """The origin of an edge. An edge with several origins keeps the smallest."""
 
     ORIGINAL = 0
     KNN = 1
@@ -33,8 +31,14 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class EdgeSample:
-    """Directed edges `src` → `dst` (int64, sorted by destination, then source), each once, with its
-    `origin` (uint8, values of `Origin`)."""
+    """Distinct directed edges, sorted by destination, then by source.
+
+    Args:
+        src: Source nodes (int64).
+        dst: Destination nodes (int64).
+        origin: Values of `Origin` (uint8).
+        num_nodes: Number of nodes of the graph.
+    """
 
     src: Tensor
     dst: Tensor
@@ -43,13 +47,18 @@ class EdgeSample:
 
     @property
     def counts(self) -> dict[Origin, int]:
-        """Edges of each origin."""
+        """Number of edges of each origin."""
         counts = torch.bincount(self.origin.int(), minlength=len(Origin)).tolist()
         return {origin: counts[origin] for origin in Origin}
 
 
 class Sampler:
-    """Draws edge sets of one enriched graph on one device."""
+    """Draws edge sets of one enriched graph on one device.
+
+    Args:
+        enriched: The enriched graph.
+        device: Where edges are drawn and returned.
+    """
 
     def __init__(self, enriched: EnrichedGraph, device: str | torch.device = "cpu"):
         def put(array: Array) -> Tensor:
@@ -61,8 +70,8 @@ class Sampler:
         self.original = self.keys(put(graph.edges[0]), put(graph.edges[1]), Origin.ORIGINAL)
         self.knn_pairs = put(enriched.knn_pairs)
         self._with_knn: Tensor | None = None
-        # Members listed cluster by cluster (those without a cluster left out), where each cluster's members
-        # begin, and the numbers its pairs begin and end at when the pairs of all clusters are numbered.
+        # `_members` lists the nodes cluster by cluster, without the nodes that have no cluster. Cluster c begins there
+        # at `_starts[c]`. When the pairs of all clusters are numbered, its pairs are `_first[c]` … `_past[c]` - 1.
         order = np.argsort(enriched.clusters, kind="stable")
         self._members = put(order[len(order) - sizes.sum() :])
         self._starts = put(np.cumsum(sizes) - sizes)
@@ -78,11 +87,18 @@ class Sampler:
         spectral_ratio: float,
         spectral_budget: float | None = None,
     ) -> EdgeSample:
-        """The original edges and a fresh uniform draw, without replacement, of kNN and spectral pairs.
+        """Return the original edges and a uniform draw, without replacement, of kNN and spectral pairs.
 
-        A ratio in [0, 1] is the share of all pairs of that kind; a budget caps the number drawn at so many
-        pairs per node on average. Both directions of a pair are added. `generator` lives on the sampler's
-        device and alone decides the draw.
+        Both directions of each pair are added.
+
+        Args:
+            generator: Source of randomness on the sampler's device. It alone determines the draw.
+            knn_ratio: Share of all kNN pairs to draw, in [0, 1].
+            spectral_ratio: Share of all spectral pairs to draw, in [0, 1].
+            spectral_budget: Largest number of spectral pairs to draw, as an average per node.
+
+        Raises:
+            InputError: A ratio or the budget is out of range, or the ratio draws too many pairs without a budget.
         """
         knn_count, spectral_count = self.counts(knn_ratio, spectral_ratio, spectral_budget)
         constant, drawn = self.original, []
@@ -97,7 +113,7 @@ class Sampler:
 
     @property
     def with_knn(self) -> Tensor:
-        """Keys of the original and all kNN edges, sorted: found once, for samples that take all kNN pairs."""
+        """Sorted keys of the original and all kNN edges, computed once for samples with all kNN pairs."""
         if self._with_knn is None:
             near = torch.cat(self.both_ways(self.knn_pairs[0], self.knn_pairs[1], Origin.KNN))
             src, dst, origin = merge(self.original, in_order(near), self.num_nodes)
@@ -105,6 +121,7 @@ class Sampler:
         return self._with_knn
 
     def both_ways(self, i: Tensor, j: Tensor, origin: Origin) -> list[Tensor]:
+        """Return the keys of the edges i → j and of the edges j → i."""
         return [self.keys(i, j, origin), self.keys(j, i, origin)]
 
     def counts(self, knn_ratio: float, spectral_ratio: float, spectral_budget: float | None) -> tuple[int, int]:
@@ -117,23 +134,23 @@ class Sampler:
         if spectral_budget is not None:
             if not 0 <= spectral_budget < math.inf:
                 raise InputError(
-                    f"spectral_budget must be a finite number of pairs per node, at least 0, got {spectral_budget}"
+                    f"spectral_budget must be a finite number of pairs per node and at least 0, got {spectral_budget}"
                 )
             return knn, min(spectral, round(spectral_budget * self.num_nodes))
         if spectral > MOST_PAIRS * self.num_nodes:
             raise InputError(
                 f"spectral_ratio = {spectral_ratio:g} of {total:,} pairs inside clusters is "
                 f"{spectral / self.num_nodes:,.0f} pairs per node, more than {MOST_PAIRS}: set spectral_budget "
-                "(pairs per node, such as 5), or lower the ratio"
+                "(pairs per node, for example 5), or lower the ratio"
             )
         return knn, spectral
 
     def keys(self, src: Tensor, dst: Tensor, origin: int | Tensor) -> Tensor:
-        """One number per edge: sorted, it goes by destination, source, then origin (in the low two bits)."""
+        """Return one number per edge. It sorts by destination, then source, then origin (in the low two bits)."""
         return ((dst * self.num_nodes + src) << 2) + origin
 
     def spectral_pairs(self, number: Tensor) -> tuple[Tensor, Tensor]:
-        """The node pairs with these numbers among the pairs of all clusters."""
+        """Return the node pairs with these numbers among the pairs of all clusters."""
         cluster = torch.searchsorted(self._past, number, right=True)
         a, b = unrank(number - self._first[cluster])
         start = self._starts[cluster]
@@ -141,10 +158,13 @@ class Sampler:
 
 
 def unrank(rank: Tensor) -> tuple[Tensor, Tensor]:
-    """The pair a < b of a rank r = b(b - 1)/2 + a: pairs in the order (0,1), (0,2), (1,2), (0,3), …
+    """Return the pair a < b of rank r = b(b - 1)/2 + a, in the order (0,1), (0,2), (1,2), (0,3), …
 
-    b = ⌊(1 + √(1 + 8r))/2⌋. Rounded to float64 the root is never below a whole value it should reach, and
-    may reach the next one too early: one comparison of integers puts b right, up to 3·10⁹ nodes.
+    b = ⌊(1 + √(1 + 8r))/2⌋. In float64 the rounded root never makes b too small, but it can make b too large by one.
+    One comparison of integers corrects this, up to 3·10⁹ nodes.
+
+    >>> [t.tolist() for t in unrank(torch.arange(4))]
+    [[0, 0, 1, 0], [1, 2, 2, 3]]
     """
     b = ((1 + torch.sqrt(1 + 8 * rank.double())) / 2).long()
     b -= (b * (b - 1) // 2 > rank).long()
@@ -152,39 +172,39 @@ def unrank(rank: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def draw_distinct(total: int, count: int, generator: torch.Generator) -> Tensor:
-    """`count` distinct numbers of 0 … total - 1, every subset equally likely, on the generator's device."""
+    """Draw `count` distinct numbers of 0 … total - 1, each subset equally likely, on the generator's device."""
     device = generator.device
     if count == total:
         return torch.arange(total, device=device)
-    if 2 * count > total:  # most of them: list all but a few
+    if 2 * count > total:  # draw the numbers to leave out instead
         kept = torch.ones(total, dtype=torch.bool, device=device)
         kept[draw_distinct(total, total - count, generator)] = False
         return kept.nonzero().squeeze(1)
-    # So many draws give `count` distinct numbers on average, and a margin nearly always enough of them.
+    # This many draws give `count` distinct numbers on average. With the margin, they nearly always suffice.
     draws = int(-total * math.log1p(-count / total) + 4 * math.sqrt(count)) + 8
-    found = torch.empty(0, dtype=torch.int64, device=device)
-    while len(found) < count:
+    distinct = torch.empty(0, dtype=torch.int64, device=device)
+    while len(distinct) < count:
         drawn = torch.randint(total, (draws,), generator=generator, device=device)
-        found = in_order(torch.cat([found, drawn]))
-        found = found[changes(found)]
-    # Not the first ones: that would favour small numbers. In order, for what is looked up by them lies in order.
-    return found[in_order(torch.randperm(len(found), generator=generator, device=device)[:count])]
+        distinct = in_order(torch.cat([distinct, drawn]))
+        distinct = distinct[changes(distinct)]
+    # Keep a random subset: the first `count` would favour small numbers. They are sorted for faster lookups.
+    return distinct[in_order(torch.randperm(len(distinct), generator=generator, device=device)[:count])]
 
 
 def in_order(numbers: Tensor) -> Tensor:
-    """Sorted; on the CPU by NumPy, which is faster at it."""
+    """Return the numbers sorted. On the CPU, NumPy sorts them because it is faster."""
     return numbers.sort().values if numbers.is_cuda else torch.from_numpy(np.sort(numbers.numpy()))
 
 
 def changes(numbers: Tensor) -> Tensor:
-    """Which of these differ from the one before; the first always does."""
+    """Tell which numbers differ from the one before them. The first is always True."""
     first = torch.ones_like(numbers, dtype=torch.bool)
     torch.ne(numbers[1:], numbers[:-1], out=first[1:])
     return first
 
 
 def merge(constant: Tensor, drawn: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sources, destinations and origins of the edges of two sorted lists of keys, each edge once by its first key."""
+    """Return sources, destinations and origins of two sorted lists of keys, with each edge once, by its first key."""
     if constant.is_cuda:
         key = in_order(torch.cat([constant, drawn]))
         key = key[changes(key >> 2)]
@@ -198,7 +218,7 @@ def merge(constant: Tensor, drawn: Tensor, num_nodes: int) -> tuple[Tensor, Tens
 
 @numba.njit(cache=True, nogil=True)
 def _merge(constant: Array, drawn: Array, num_nodes: int, src: Array, dst: Array, origin: Array) -> int:
-    """One walk along both lists; how many edges there are. Destinations only rise: no division is needed."""
+    """Merge in one pass and return the number of edges. Destinations only increase, so no division is needed."""
     c, d, count, last, row = 0, 0, 0, -1, 0
     while c < len(constant) or d < len(drawn):
         if d == len(drawn) or (c < len(constant) and constant[c] < drawn[d]):

@@ -1,8 +1,8 @@
 """Spectral clustering of the node features without an N × N matrix: the communities of E_Spec (section 4.1).
 
-The affinity W is only ever multiplied with a thin block of vectors. The K leading eigenvectors of
-D^{-1/2} W D^{-1/2} come from subspace iteration with a Rayleigh-Ritz step; their rows, scaled to length 1,
-are clustered by k-means (Ng, Jordan and Weiss, 2001). All of it takes time in proportion to N.
+The affinity W is only multiplied with thin blocks of vectors. The K leading eigenvectors of D^{-1/2} W D^{-1/2} come
+from subspace iteration with a Rayleigh-Ritz step. Their rows, scaled to length 1, are clustered by k-means (Ng, Jordan
+and Weiss, 2001). The time is proportional to N.
 """
 
 from __future__ import annotations
@@ -26,27 +26,38 @@ Array = npt.NDArray[Any]
 Product = Callable[[Array], Array]
 Affinity = Literal["cosine", "rbf"]
 
-SPARE = 10  # vectors iterated beside the K wanted ones
+SPARE = 10  # vectors that are iterated in addition to the K wanted ones
 PASSES = 3  # multiplications of the subspace with the affinity before the Rayleigh-Ritz step
-RBF_LIMIT = 20_000  # nodes; the RBF affinity has full rank, so every pass takes O(N²) time
-BLOCK = 2**23  # affinities held at a time (64 MiB)
-LARGE = 50_000  # nodes; above it the iteration goes over features instead of nodes, and k-means over a sample
-WIDE = 8192  # features up to which their products are made once (512 MiB), which pays at that many nodes
+RBF_LIMIT = 20_000  # nodes; the RBF affinity has full rank, so each pass takes O(N²) time
+BLOCK = 2**23  # affinities in memory at a time (64 MiB)
+LARGE = 50_000  # nodes; above, the iteration runs over features instead of nodes, and k-means on a sample
+WIDE = 8192  # features; up to here, ZᵀZ of a large graph is computed once (512 MiB), which saves time
 CHUNK = 2**16  # rows of a large graph multiplied at a time
-PAIRS = 10_000  # sampled by the median rule
+PAIRS = 10_000  # pairs of nodes sampled by the median rule
 
 
 def spectral_clusters(x: Any, K: int, *, affinity: Affinity = "cosine", seed: int, gamma: float | None = None) -> Array:
-    """Spectral clustering of the N rows of `x` (sparse or dense) into K clusters: N cluster indices.
+    """Cluster the rows of `x` into K spectral clusters.
 
-    `cosine`  W_ij = cos(x_i, x_j), or (1 + cos)/2 where features have negative entries. Either is Z Zᵀ for
-              a thin or sparse Z, so a pass costs no more than two products with the features. An all-zero
-              row has no cosine and gets cluster -1.
-    `rbf`     W_ij = exp(-γ‖x_i - x_j‖²), computed in row blocks, up to 20,000 nodes. Without `gamma`, the
-              median rule: γ = 1/(2 median ‖x_i - x_j‖²) over 10,000 seeded pairs. Warns when the affinity
-              is numerically diagonal, which leaves nothing to cluster by.
+    The result is determined by `seed`, up to the rounding of threaded sums. A cluster can be empty.
 
-    Deterministic by `seed`, to the rounding of threaded sums. A cluster may come out empty.
+    Args:
+        x: N × d features, sparse or dense.
+        K: Number of clusters.
+        affinity: `cosine` uses W_ij = cos(x_i, x_j), or (1 + cos)/2 if features have negative entries. Both are Z Zᵀ
+            for a thin or sparse Z, so a pass costs no more than two products with the features. An all-zero row has no
+            cosine and gets cluster -1. `rbf` uses W_ij = exp(-γ‖x_i - x_j‖²), computed in blocks of rows, for up to
+            20,000 nodes. An `EnrichWarning` is issued if this affinity is numerically diagonal, because the clusters
+            are then arbitrary.
+        seed: Seed of the subspace iteration, of k-means and of the median rule.
+        gamma: γ of `rbf`. By default it comes from the median rule γ = 1/(2 median ‖x_i - x_j‖²) over 10,000 seeded
+            pairs.
+
+    Returns:
+        N cluster indices.
+
+    Raises:
+        InputError: An argument is out of range, the graph is too large for `rbf`, or the median rule fails.
     """
     if affinity not in ("cosine", "rbf"):
         raise InputError(f"affinity must be 'cosine' or 'rbf', got {affinity!r}")
@@ -60,23 +71,23 @@ def spectral_clusters(x: Any, K: int, *, affinity: Affinity = "cosine", seed: in
     nodes = x.shape[0]
     if not 2 <= K <= nodes:
         raise InputError(f"K must be in 2 … {nodes} (nodes with features), got {K}")
-    with threadpool_limits(1, user_api="blas"):  # thin products: more threads only wait for each other
+    with threadpool_limits(1, user_api="blas"):  # more threads do not speed up thin products
         if affinity == "cosine":
             rows = leading_left_vectors(cosine_factor(x), K, seed)
         else:
             rows = leading_eigenvectors(rbf_product(x, gamma, seed), nodes, K, seed)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
     most = max(LARGE, 100 * K)
-    some = rows if nodes <= most else rows[numpy_stream(seed, "k-means").choice(nodes, most, replace=False)]
-    kmeans = KMeans(K, n_init=1, max_iter=30, random_state=derive(seed, "k-means") % 2**32).fit(some)
+    sample = rows if nodes <= most else rows[numpy_stream(seed, "k-means").choice(nodes, most, replace=False)]
+    kmeans = KMeans(K, n_init=1, max_iter=30, random_state=derive(seed, "k-means") % 2**32).fit(sample)
     clusters = np.full(len(usable), -1, dtype=np.int64)
     clusters[usable] = kmeans.predict(rows)
     return clusters
 
 
 def cosine_factor(unit: Any) -> Any:
-    """Z with Z Zᵀ = D^{-1/2} W D^{-1/2} for the cosine affinity W of rows of length 1, which are written over."""
-    if unit.min() < 0:  # (1 + cos)/2 is the cosine of the rows with a constant column appended
+    """Return Z with Z Zᵀ = D^{-1/2} W D^{-1/2} for the cosine affinity W of rows of length 1. `unit` is overwritten."""
+    if unit.min() < 0:  # (1 + cos)/2 is the cosine of the rows with an added constant column
         ones = np.ones((unit.shape[0], 1))
         unit = sp.hstack([unit, sp.csr_array(ones)]).tocsr() if is_sparse(unit) else np.hstack([unit, ones])
         unit /= np.sqrt(2)
@@ -89,20 +100,21 @@ def cosine_factor(unit: Any) -> Any:
 
 
 def leading_left_vectors(z: Any, K: int, seed: int) -> Array:
-    """The K leading eigenvectors of Z Zᵀ, N × K; fewer when its rank is lower.
+    """Return the K leading eigenvectors of Z Zᵀ as an N × K matrix; fewer if its rank is lower.
 
-    Of a large graph they are Z v for eigenvectors v of Zᵀ Z: as many numbers as features to iterate on, not nodes.
+    For a large graph they are computed as Z v from the eigenvectors v of Zᵀ Z. The iteration then runs on vectors with
+    one entry per feature instead of one per node.
     """
     nodes, width = z.shape
-    across = z.T.tocsr() if is_sparse(z) else z.T  # rows side by side: a third faster
+    transposed = z.T.tocsr() if is_sparse(z) else z.T  # as CSR the product is a third faster
     if nodes <= max(LARGE, width):
-        return leading_eigenvectors(lambda q: z @ (across @ q), nodes, K, seed)
+        return leading_eigenvectors(lambda q: z @ (transposed @ q), nodes, K, seed)
     if width <= WIDE:
-        gram = across @ z
+        gram = transposed @ z
         gram = gram.toarray() if is_sparse(gram) else gram
         product: Product = lambda w: gram @ w  # noqa: E731
     else:
-        product = lambda w: across @ (z @ w)  # noqa: E731
+        product = lambda w: transposed @ (z @ w)  # noqa: E731
     v = leading_eigenvectors(product, width, K, seed)
     v /= np.sqrt((v * product(v)).sum(axis=0))  # ‖Z v‖
     rows = np.empty((nodes, v.shape[1]), dtype=np.float32)
@@ -112,11 +124,11 @@ def leading_left_vectors(z: Any, K: int, seed: int) -> Array:
 
 
 def rbf_product(x: Any, gamma: float | None, seed: int) -> Product:
-    """Q ↦ D^{-1/2} W D^{-1/2} Q for W_ij = exp(-γ‖x_i - x_j‖²); γ by the median rule when None."""
+    """Return Q ↦ D^{-1/2} W D^{-1/2} Q for W_ij = exp(-γ‖x_i - x_j‖²). If `gamma` is None, use the median rule."""
     nodes = x.shape[0]
     if nodes > RBF_LIMIT:
         raise InputError(
-            f"affinity 'rbf' takes O(N²) time and stops at {RBF_LIMIT:,} nodes, got {nodes:,}; use 'cosine'"
+            f"affinity 'rbf' takes O(N²) time and allows at most {RBF_LIMIT:,} nodes, got {nodes:,}; use 'cosine'"
         )
     gamma = median_gamma(x, seed) if gamma is None else gamma
     squares = np.asarray((x * x).sum(axis=1))
@@ -146,24 +158,30 @@ def rbf_product(x: Any, gamma: float | None, seed: int) -> Product:
 
 
 def median_gamma(x: Any, seed: int) -> float:
-    """The median rule γ = 1/(2 median ‖x_i - x_j‖²), over 10,000 random pairs of distinct nodes."""
+    """Return γ by the median rule γ = 1/(2 median ‖x_i - x_j‖²), over 10,000 random pairs of distinct nodes."""
     nodes, rng = x.shape[0], numpy_stream(seed, "median-rule")
     i = rng.integers(nodes, size=PAIRS)
     j = (i + rng.integers(1, nodes, size=PAIRS)) % nodes
-    apart = x[i] - x[j]
-    median = float(np.median(np.asarray((apart * apart).sum(axis=1))))
+    difference = x[i] - x[j]
+    median = float(np.median(np.asarray((difference * difference).sum(axis=1))))
     if median == 0:
-        raise InputError("x: more than half of the pairs of rows are equal, the median rule fails; give gamma")
+        raise InputError("x: more than half of the pairs of rows are equal, so the median rule fails; set gamma")
     return 1 / (2 * median)
 
 
 def leading_eigenvectors(product: Product, nodes: int, K: int, seed: int) -> Array:
-    """The K leading eigenvectors (N × K, orthonormal) of the positive semi-definite matrix that `product`
-    multiplies with; fewer when its rank is lower."""
+    """Return the K leading eigenvectors (N × K, orthonormal) of a positive semi-definite matrix.
+
+    Args:
+        product: Multiplies the matrix with a block of vectors.
+        nodes: Size N of the matrix.
+        K: Number of eigenvectors. Fewer are returned if the rank of the matrix is lower.
+        seed: Seed of the first subspace.
+    """
     size = min(nodes, K + SPARE)
     q = product(numpy_stream(seed, "subspace").standard_normal((nodes, size)))
     for _ in range(PASSES):
-        q = product(scipy.linalg.lu(q, permute_l=True)[0])  # a cheap basis; QR is needed only at the end
+        q = product(scipy.linalg.lu(q, permute_l=True)[0])  # LU gives a cheaper basis; QR is needed only at the end
     q = np.linalg.qr(q)[0]
     values, vectors = np.linalg.eigh(q.T @ product(q))
     kept = np.flatnonzero(values > 1e-10 * values[-1])[-K:]

@@ -1,4 +1,4 @@
-"""What enrichment does to the graphs of a protocol: a measurement with a record of its own, nothing is trained."""
+"""Measure the effect of enrichment on the graphs of a protocol, with a record of its own. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ from edgemask.runtime.device import peak_memory
 
 @dataclass(frozen=True)
 class Enrichment:
-    """All that decides the enriched graphs of a protocol's domains: a task of the result store."""
+    """A task that measures the enriched graphs of a protocol's domains.
+
+    Args:
+        benchmark: Name of the benchmark.
+        options: Options with which the benchmark is loaded.
+        protocol: The protocol whose domains are measured.
+        recipe: The settings of enrichment.
+        seed: The seed of the enriched sample.
+    """
 
     benchmark: str
     options: Mapping[str, Any]
@@ -37,10 +45,11 @@ class Enrichment:
 
     @property
     def label(self) -> str:
+        """Name of the task in messages."""
         return f"{self.benchmark} {self.protocol.name} {self.kind} seed {self.seed}"
 
     def describe(self) -> dict[str, Any]:
-        """What decides the result, but for the data."""
+        """Return everything that decides the result, except the data."""
         return {
             "benchmark": self.benchmark,
             "options": dict(self.options),
@@ -52,24 +61,30 @@ class Enrichment:
         }
 
     def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record:
-        """The record, with the measures of every domain that is here: its enriched sample is that of inference."""
-        here = {name: domains[name] for name in self.protocol.domains if name in domains}
-        if not here:
-            raise DataError(f"protocol {self.protocol.name!r}: no domain's data is here")
+        """Measure every available domain on the enriched edges that inference uses, and return the record.
+
+        Raises:
+            DataError: No domain of the protocol is among `domains`.
+        """
+        available = {name: domains[name] for name in self.protocol.domains if name in domains}
+        if not available:
+            raise DataError(
+                f"protocol {self.protocol.name!r}: there is no data for any domain ({', '.join(self.protocol.domains)})"
+            )
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         metrics, seconds = {}, {"enrich": 0.0, "measure": 0.0}
-        for name, graph in here.items():
+        for name, graph in available.items():
             start = time.perf_counter()
             edges = enriched_edges(self.recipe, skeleton(graph, device), self.seed, cache)
             pairs = torch.stack([edges.src[edges.real], edges.dst[edges.real]]).cpu().numpy()
-            drawn = time.perf_counter()
+            enriched = time.perf_counter()
             metrics[name] = enrichment_measures(graph, pairs)
-            seconds["enrich"] += drawn - start
-            seconds["measure"] += time.perf_counter() - drawn
+            seconds["enrich"] += enriched - start
+            seconds["measure"] += time.perf_counter() - enriched
         return {
             **self.describe(),
-            "data": {name: graph.hash for name, graph in here.items()},
+            "data": {name: graph.hash for name, graph in available.items()},
             "select": {"rule": "none: nothing is trained"},
             "metrics": metrics,
             "missing": [name for name in self.protocol.domains if name not in domains],

@@ -1,6 +1,6 @@
-"""What a record holds beside scores: the mask's behaviour, and on demand the theory's checks or a view of the mask.
+"""Measures of a record beyond scores: statistics of the mask, and on demand checks of the theory or all mask values.
 
-All of it is measured once training and selection have ended.
+They are measured after training and selection have ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edgemask.training.trainer import Trainer
 
 NAMES = ("oracle", "theory", "explorer")
 PRUNED = 0.5  # an edge whose mask is below this counts as pruned
-THEORY_STEPS = 20  # of each ascent of the theory's report
+THEORY_STEPS = 20  # gradient steps of each ascent in the report of the theory
 
 
 def measure_extras(
@@ -38,7 +38,7 @@ def measure_extras(
         also: Names of the extras. `oracle` is measured during training, not here.
         fit: The fit.
         trainer: Its trainer.
-        choice: What was chosen.
+        choice: The chosen epoch and strength.
         targets: Labelled target graphs, shown by `explorer`.
         cache: Where enrichment is cached.
 
@@ -62,20 +62,36 @@ def measure_extras(
 
 
 def mask_shares(method: Method, graph: Graph, seed: int, cache: Cache | None) -> dict[str, dict[str, float]]:
-    """By origin of a graph's edges, and of all that enrichment added: how many, their mean mask, the share pruned."""
+    """Return the number of edges, their mean mask and the share pruned, by origin of the edges.
+
+    The group `augmented` has all edges that enrichment added.
+    """
     mask = explain.edge_mask(method, graph, seed=seed, cache=cache)
     groups = {origin.name.lower(): mask.origin == origin.name.lower() for origin in Origin}
     groups["augmented"] = ~groups["original"]
     return {
-        name: {"edges": int(held.sum()), "mean": float(s.mean()), "pruned": float((s < PRUNED).mean())}
-        for name, held in groups.items()
-        if len(s := mask.s[held])
+        name: {"edges": int(members.sum()), "mean": float(s.mean()), "pruned": float((s < PRUNED).mean())}
+        for name, members in groups.items()
+        if len(s := mask.s[members])
     }
 
 
 def explore(fit: Fit, after: Method, alpha: float, graphs: Sequence[Graph], cache: Cache | None) -> dict[str, Any]:
-    """Every edge's mask and every node's class of some graphs, true and predicted: before the game, by the same recipe
-    without an adversary, under which every mask is 1, and after it. Arrays are packed by `pack`."""
+    """Return the mask of every edge and the true and predicted class of every node, for the report page.
+
+    The classes `before` are predicted by the same recipe trained without an adversary, where every mask is 1. The
+    classes `after` are predicted by the trained game.
+
+    Args:
+        fit: The fit.
+        after: Its trained method.
+        alpha: The chosen strength.
+        graphs: The graphs to show.
+        cache: Where enrichment is cached.
+
+    Returns:
+        A view per graph. Arrays are encoded by `pack`.
+    """
     alone = fit.recipe.replace(mask=False, test_mask="ones", select="last", alpha=(alpha,))
     before, _ = Fit(fit.make, alone, fit.sources, seed=fit.seed, device=fit.device, cache=cache).run()
     views = {}
@@ -92,7 +108,7 @@ def explore(fit: Fit, after: Method, alpha: float, graphs: Sequence[Graph], cach
             "classes": [str(c) for c in graph.classes],
             "origins": origins,
             "alpha": alpha,
-            "true": pack(graph.first_labels, np.int16),  # -1: not known
+            "true": pack(graph.first_labels, np.int16),  # -1: unknown
             "before": pack(classes["before"], np.int16),
             "after": pack(classes["after"], np.int16),
             "src": pack(mask.edges[0][order], np.uint32),
@@ -104,10 +120,20 @@ def explore(fit: Fit, after: Method, alpha: float, graphs: Sequence[Graph], cach
 
 
 def pack(values: Array, kind: type, effort: int = 9) -> str:
-    """Little-endian numbers, deflated, in base64: what a page can unpack with nothing but a browser."""
+    """Encode numbers as little-endian bytes, deflated, in base64, which a browser can decode without a library.
+
+    Args:
+        values: The numbers.
+        kind: NumPy type in which they are stored.
+        effort: Compression level of zlib.
+
+    >>> unpack(pack(np.array([3, 1, 2]), np.uint8), np.uint8)
+    array([3, 1, 2], dtype=uint8)
+    """
     data = np.ascontiguousarray(values, dtype=np.dtype(kind).newbyteorder("<")).tobytes()
     return base64.b64encode(zlib.compress(data, effort)).decode()
 
 
 def unpack(text: str, kind: type) -> Array:
+    """Decode numbers that `pack` encoded."""
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.dtype(kind).newbyteorder("<"))

@@ -1,4 +1,4 @@
-"""Tasks in processes of this machine, each with its share of the cores; one that dies costs only its own task."""
+"""Run tasks in processes of this machine. Each process has its share of the cores and may die without the others."""
 
 from __future__ import annotations
 
@@ -19,18 +19,26 @@ from edgemask.experiments.records import Task
 from edgemask.experiments.runner import Event, Failed, Retry, Settings, Started, out_of_memory, perform
 from edgemask.runtime.device import cores, free_memory, resolve_device
 
-# MiB of a GPU and of the host that a worker may take where their number is left to us: several times what the suites
-# were recorded to take. A run that finds the device too full beside others is run again alone.
+# MiB of GPU and host memory reserved for each worker when the number of workers is chosen automatically. This is
+# several times the recorded need of the suites. A run that still runs out of device memory is run again alone.
 DEVICE_MIB, HOST_MIB = 4096, 4096
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-GRACE = 5.0  # seconds for a process to end by itself
-SPAWN = multiprocessing.get_context("spawn")  # a fork would carry a broken CUDA context along
+GRACE = 5.0  # seconds that a process has to end by itself before it is killed
+SPAWN = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
 
 
 class Local:
-    """`jobs` processes; by default one on a CPU, and on a GPU as many as cores and memory allow.
+    """An executor that runs tasks in processes of this machine.
 
-    Also one job has a process of its own: one that the system kills for its memory is then noticed, not suffered.
+    Even a single job has a process of its own, so that the driver survives and reports it if the system kills that
+    process for using too much memory.
+
+    Args:
+        settings: Data root, device and cache of the workers.
+        jobs: Number of processes. By default one on a CPU; on a GPU as many as cores and memory allow.
+
+    Raises:
+        InputError: `jobs` is less than 1.
     """
 
     def __init__(self, settings: Settings, jobs: int | None = None):
@@ -40,8 +48,14 @@ class Local:
         self.jobs = default_jobs(settings.device) if jobs is None else jobs
 
     def run(self, tasks: Sequence[Task]) -> Generator[Event]:
-        """A task whose process dies is tried once more; one that ran out of the device's memory beside others is
-        tried once more alone, before that is believed of it."""
+        """Run the tasks and yield their events.
+
+        A task whose process dies is tried a second time. A task that runs out of device memory while other tasks run
+        is tried a second time alone, and only then is its failure recorded.
+
+        Raises:
+            WorkerLostError: A worker process could not start.
+        """
         threads = max(1, cores() // self.jobs)
         waiting, alone = deque(range(len(tasks))), deque[int]()
         lost, crowded = set[int](), set[int]()
@@ -56,11 +70,11 @@ class Local:
                         i = waiting.popleft()
                         worker.take(i, tasks[i])
                         yield i, Started()
-                heard = wait([w.pipe for w in workers])
+                readable = wait([w.pipe for w in workers])
                 for n, worker in enumerate(workers):
-                    if worker.pipe not in heard:
+                    if worker.pipe not in readable:
                         continue
-                    at = worker.task
+                    index = worker.task
                     try:
                         outcome = worker.hear()
                     except (EOFError, OSError):
@@ -68,21 +82,21 @@ class Local:
                         if not worker.ready:
                             raise WorkerLostError(f"a worker could not start: {why}") from None
                         workers[n] = Worker(self.settings, threads)
-                        if at in lost:
-                            yield at, Failed(f"{why}, at the second attempt too")
-                        elif at is not None:
-                            lost.add(at)
-                            waiting.appendleft(at)
-                            yield at, Retry(why)
+                        if index in lost:
+                            yield index, Failed(f"{why}, also at the second attempt")
+                        elif index is not None:
+                            lost.add(index)
+                            waiting.appendleft(index)
+                            yield index, Retry(why)
                         continue
-                    if at is None:
-                        continue  # it has only said that it is ready
-                    if out_of_memory(outcome) and len(workers) > 1 and at not in crowded:
-                        crowded.add(at)
-                        alone.append(at)
-                        yield at, Retry("the device ran out of memory; it will run alone once the others have ended")
+                    if index is None:
+                        continue  # the message only said that the worker is ready
+                    if out_of_memory(outcome) and len(workers) > 1 and index not in crowded:
+                        crowded.add(index)
+                        alone.append(index)
+                        yield index, Retry("the device ran out of memory; the run is repeated alone after the others")
                     else:
-                        yield at, outcome
+                        yield index, outcome
         finally:
             for worker in workers:
                 worker.process.terminate()
@@ -91,30 +105,40 @@ class Local:
 
 
 class Worker:
-    """A process that is handed one task at a time: `ready` once it has said so, `task` is what it is at."""
+    """A process that runs one task at a time.
+
+    Attributes:
+        ready: Whether the process has started and waits for tasks.
+        task: Index of the task that it runs, or None.
+    """
 
     def __init__(self, settings: Settings, threads: int):
-        self.pipe, theirs = SPAWN.Pipe()
-        self.process = SPAWN.Process(target=serve, args=(theirs, settings), daemon=True)
-        with environment(dict.fromkeys(THREADS, str(threads))):  # read when libraries load, before `serve` begins
+        self.pipe, worker_end = SPAWN.Pipe()
+        self.process = SPAWN.Process(target=serve, args=(worker_end, settings), daemon=True)
+        with environment(dict.fromkeys(THREADS, str(threads))):  # libraries read it when they load, before `serve` runs
             self.process.start()
-        theirs.close()  # now the process holds the only other end, and its death is the end of the pipe
+        worker_end.close()  # the process now has the only other end, so its death closes the pipe
         self.ready = False
         self.task: int | None = None
 
     def take(self, i: int, task: Task) -> None:
+        """Send the task with index `i` to the process."""
         self.task = i
-        with suppress(BrokenPipeError):  # it died since: `hear` will find the pipe's end
+        with suppress(BrokenPipeError):  # the process has died; `hear` will raise EOFError
             self.pipe.send(task)
 
     def hear(self) -> Any:
-        """That it is ready, the first time; then the outcome of its task."""
-        said = self.pipe.recv()
+        """Receive a message: None when the process is ready, later the outcome of its task.
+
+        Raises:
+            EOFError: The process has died.
+        """
+        message = self.pipe.recv()
         self.ready, self.task = True, None
-        return said
+        return message
 
     def stop(self) -> str:
-        """End the process, if it still runs, and say how it ended."""
+        """End the process if it still runs, and return how it ended."""
         self.process.join(GRACE)
         self.process.kill()
         self.process.join()
@@ -125,9 +149,9 @@ class Worker:
 
 
 def serve(pipe: Connection[Any, Any], settings: Settings) -> None:
-    """The life of a worker: outcomes for tasks, until the pipe or the driver ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches all; it is the driver's to act on it
-    threading.Thread(target=_die_with_the_driver, daemon=True).start()
+    """Receive tasks and send back their outcomes until the pipe is closed or the driver ends. Runs in the worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; only the driver handles it
+    threading.Thread(target=_exit_with_driver, daemon=True).start()
     pipe.send(None)
     while True:
         try:
@@ -137,8 +161,8 @@ def serve(pipe: Connection[Any, Any], settings: Settings) -> None:
         pipe.send(perform(task, settings))
 
 
-def _die_with_the_driver() -> None:
-    """Whatever ended the driver, no worker goes on computing what nobody will record."""
+def _exit_with_driver() -> None:
+    """End this process when the driver ends for any reason, because nobody would record its results."""
     driver = multiprocessing.parent_process()
     assert driver is not None
     driver.join()
@@ -146,17 +170,17 @@ def _die_with_the_driver() -> None:
 
 
 def default_jobs(device: str) -> int:
-    """One process with all threads on a CPU; on a GPU a core each but one, within the memory that is free."""
-    where = resolve_device(device)
-    if where.type == "cpu":
+    """Return 1 on a CPU. On a GPU return the number of cores minus 1, limited by the free memory, and at least 1."""
+    resolved = resolve_device(device)
+    if resolved.type == "cpu":
         return 1
-    fitting = min(torch.cuda.mem_get_info(where)[0] / 2**20 / DEVICE_MIB, free_memory() / HOST_MIB)
+    fitting = min(torch.cuda.mem_get_info(resolved)[0] / 2**20 / DEVICE_MIB, free_memory() / HOST_MIB)
     return max(1, min(cores() - 1, int(fitting)))
 
 
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """These variables for the processes that are started meanwhile."""
+    """Set environment variables, for processes started inside the `with` block, and restore them at its end."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

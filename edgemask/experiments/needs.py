@@ -1,4 +1,4 @@
-"""What a task will take, as `plan` predicts it: for schedulers that must find a place for it."""
+"""The resources that a task needs, as `plan` predicts them. Schedulers use them to place tasks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from edgemask.experiments.records import Task, canonical, missing_files
 from edgemask.experiments.run import Run
 from edgemask.experiments.runner import Settings, domains_of
 
-MARGIN = 1.25  # on predicted memory
-CONTEXT_MIB = 1024  # of a GPU, for what a process holds beside its tensors
+MARGIN = 1.25  # factor on predicted memory
+CONTEXT_MIB = 1024  # GPU memory that a process uses in addition to its tensors
 
 
 @dataclass(frozen=True)
 class Need:
-    """GPUs (a fraction by memory), MiB of the host, and seconds of one task; None where it is not known."""
+    """The resources of one task.
+
+    Args:
+        gpus: Number of GPUs; a fraction is a share of one GPU's memory.
+        memory_mib: Host memory, or None if it is not known.
+        seconds: Duration, or None if it is not known.
+    """
 
     gpus: float
     memory_mib: float | None = None
@@ -26,17 +32,20 @@ class Need:
 
 
 def alike(task: Task) -> str:
-    """The same for tasks with the same needs: those that differ in their seed alone."""
-    said = task.describe()
-    return canonical({name: value for name, value in said.items() if name not in ("seed", "code", "also")})
+    """Return a text that is equal for tasks with the same needs, that is, tasks that differ only in their seed."""
+    description = task.describe()
+    return canonical({name: value for name, value in description.items() if name not in ("seed", "code", "also")})
 
 
 def need(task: Task, settings: Settings) -> Need:
-    """Predicted by a few epochs measured on this machine and its device, where the task trains and its data is here."""
+    """Predict the resources of a task from a few epochs measured on this machine and its device.
+
+    If the task does not train, or its data is missing, nothing is measured and `unknown` is returned.
+    """
     if not isinstance(task, Run) or missing_files(benchmark(task.benchmark), task.protocol, settings.store()):
         return unknown(settings)
     graphs = domains_of(task, settings)
-    ahead = plan(
+    prediction = plan(
         [graphs[name] for name in task.protocol.sources],
         task.recipe,
         settings.device,
@@ -44,12 +53,12 @@ def need(task: Task, settings: Settings) -> Need:
         validation=[graphs[name] for name in task.protocol.validation],
     )
     gpus = 0.0
-    if ahead.device.type == "cuda":
-        memory = torch.cuda.get_device_properties(ahead.device).total_memory / 2**20
-        gpus = min(1.0, (MARGIN * ahead.peak_mib + CONTEXT_MIB) / memory)
-    return Need(gpus, MARGIN * ahead.host_mib, ahead.total_seconds)
+    if prediction.device.type == "cuda":
+        memory = torch.cuda.get_device_properties(prediction.device).total_memory / 2**20
+        gpus = min(1.0, (MARGIN * prediction.peak_mib + CONTEXT_MIB) / memory)
+    return Need(gpus, MARGIN * prediction.host_mib, prediction.total_seconds)
 
 
 def unknown(settings: Settings) -> Need:
-    """What is not predicted gets a whole GPU where there are any."""
+    """Return the need of a task that cannot be predicted: a whole GPU, unless the device is a CPU."""
     return Need(0.0 if settings.device == "cpu" else 1.0)

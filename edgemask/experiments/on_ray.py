@@ -1,7 +1,7 @@
-"""Tasks on a Ray cluster, each with the GPU share and the memory that `plan` predicts for it there.
+"""Run tasks on a Ray cluster. Each task gets the share of a GPU and the memory that `plan` predicts for it there.
 
-The driver hands out no more than the cluster holds at once, so a task that is handed out is all but running, and a
-node that joins or is lost changes what is handed out next. Ray itself runs a task again whose process or node is lost.
+The driver submits only as many tasks as fit on the cluster at once, so a submitted task starts almost immediately, and
+nodes that join or are lost change what is submitted next. Ray itself repeats a task whose process or node is lost.
 """
 
 from __future__ import annotations
@@ -19,27 +19,40 @@ from typing import Any
 
 import numba
 
-from edgemask.errors import InputError
+from edgemask.errors import InputError, MissingDependencyError
 from edgemask.experiments.local import environment
 from edgemask.experiments.needs import Need, alike, need, unknown
 from edgemask.experiments.records import Task
 from edgemask.experiments.runner import Event, Failed, Outcome, Retry, Settings, Started, out_of_memory, perform
 
-RETRIES = 3  # of a task whose process or node is lost
-PLANNING = 0.1  # of a GPU, for a plan: it measures memory, which neighbours do not change
-PATIENCE = 1.0  # seconds after which the cluster's size is looked at again
-Amounts = Mapping[str, float]  # by the name of a resource: CPU, GPU, memory in bytes
+RETRIES = 3  # attempts of Ray to repeat a task whose process or node is lost
+PLANNING = 0.1  # share of a GPU for a plan: it measures its own memory, which other processes do not change
+PATIENCE = 1.0  # seconds to wait before the size of the cluster is checked again
+Amounts = Mapping[str, float]  # amounts by resource: CPU, GPU, memory (bytes)
 
 
 class OnRay:
-    """`address`: auto (the cluster that this machine is part of), local (one of this machine alone), or HOST:PORT."""
+    """An executor that runs tasks on a Ray cluster.
+
+    Args:
+        settings: Data root, device and cache of the workers.
+        address: `auto` (the cluster that this machine belongs to), `local` (a new cluster on this machine only) or
+            `HOST:PORT`.
+    """
 
     def __init__(self, settings: Settings, address: str):
         self.settings, self.address = settings, address
 
     def run(self, tasks: Sequence[Task]) -> Generator[Event]:
-        """Plan each kind of task once on the cluster, then run its tasks where there is room. A task that ran out of a
-        shared GPU's memory is tried once more on a whole one, before that is believed of it."""
+        """Plan each kind of task once on the cluster, then run its tasks and yield their events.
+
+        A task that runs out of the memory of a shared GPU is tried a second time on a whole GPU, and only then is its
+        failure recorded.
+
+        Raises:
+            MissingDependencyError: Ray is not installed.
+            InputError: No node of the cluster can run a task.
+        """
         with connected(self.address) as ray:
             settings = abroad(self.settings, ray)
             planning = amounts(Need(0.0 if settings.device == "cpu" else PLANNING))
@@ -64,20 +77,24 @@ class OnRay:
                     if isinstance(what, str):
                         first = tasks[kinds[what][0]].label
                         if not isinstance(result, Need):
-                            reason = f"{first} could not be planned, so its like get a whole GPU: {result.why}"
+                            reason = f"{first} could not be planned, so all runs like it get a whole GPU: {result.why}"
                             warnings.warn(reason, stacklevel=2)
                             result = unknown(settings)
                         ready += [(i, result) for i in kinds[what]]
                     elif out_of_memory(result) and asked["GPU"] < 1 and what not in crowded:
                         crowded.add(what)
                         ready.append((what, Need(1.0, asked["memory"] / 2**20)))
-                        yield what, Retry("the GPU it shared ran out of memory; it will have a whole one")
+                        yield what, Retry("the shared GPU ran out of memory; the run is repeated on a whole GPU")
                     else:
                         yield what, result
 
 
 class Cluster:
-    """What the cluster has, and what is on it: tasks by their place in the list, plans by their kind."""
+    """A Ray cluster and the jobs submitted to it.
+
+    Attributes:
+        flying: Submitted jobs with the resources they asked for. A task is named by its index, a plan by its kind.
+    """
 
     def __init__(self, ray: Any, settings: Settings):
         self.ray, self.settings = ray, settings
@@ -85,21 +102,23 @@ class Cluster:
 
     @property
     def busy(self) -> bool:
+        """Whether a submitted job has not ended."""
         return bool(self.flying)
 
     def possible(self, asked: Amounts) -> bool:
-        """Whether one of the nodes has as much."""
+        """Tell whether a node has these resources in total."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         return any(all(node.get(name, 0) >= amount for name, amount in asked.items()) for node in nodes)
 
     def room(self, asked: Amounts) -> bool:
-        """Whether one of the nodes has as much, and the cluster as a whole has it to spare."""
+        """Tell whether a node has these resources in total and the cluster as a whole has them free."""
         whole = self.ray.cluster_resources()
-        taken = {name: sum(held[name] for _, held in self.flying.values()) for name in asked}
+        taken = {name: sum(used[name] for _, used in self.flying.values()) for name in asked}
         spare = all(taken[name] + asked[name] <= whole.get(name, 0) for name in asked)
         return spare and self.possible(asked)
 
     def send(self, call: Callable[[Task, Settings], Any], what: str | int, asked: Amounts, task: Task) -> None:
+        """Submit `call(task, settings)` under the name `what` with the resources `asked`."""
         remote = self.ray.remote(call).options(
             num_cpus=asked["CPU"],
             num_gpus=asked["GPU"],
@@ -109,44 +128,48 @@ class Cluster:
         self.flying[remote.remote(task, self.settings)] = what, asked
 
     def landed(self) -> Iterator[tuple[str | int, Amounts, Any]]:
-        """What has ended by now, and with which result."""
+        """Yield the jobs that have ended, with their resources and results."""
         if not self.flying:
-            time.sleep(PATIENCE)  # nothing fits at the moment
+            time.sleep(PATIENCE)  # no job fits at the moment
             return
         refs, _ = self.ray.wait(list(self.flying), timeout=PATIENCE)
         for ref in refs:
             what, asked = self.flying.pop(ref)
             try:
                 result = self.ray.get(ref)
-            except self.ray.exceptions.RayError as error:  # lost more often than it is retried, or not to be loaded
+            except self.ray.exceptions.RayError as error:  # lost too often, or the worker could not load it
                 result = Failed(str(error).strip())
             yield what, asked, result
 
 
 def work(task: Task, settings: Settings) -> Outcome:
-    numba.set_num_threads(1)  # OpenMP's threads Ray sets itself
+    """Run a task with one thread. Runs on the cluster."""
+    numba.set_num_threads(1)  # Ray limits the threads of OpenMP itself
     return perform(task, settings)
 
 
 def foresee(task: Task, settings: Settings) -> Need | Failed:
+    """Predict the resources of a task. Runs on the cluster."""
     numba.set_num_threads(1)
     try:
         return need(task, settings)
-    except Exception as error:  # a task that cannot be planned may still be run
+    except Exception as error:  # a task that cannot be planned can still be run
         return Failed(f"{type(error).__name__}: {error}")
 
 
 def amounts(need: Need) -> Amounts:
+    """Return the resources to request for a need. Every task has one CPU."""
     return {"CPU": 1.0, "GPU": round(need.gpus, 4), "memory": float(round((need.memory_mib or 0) * 2**20))}
 
 
 def shown(asked: Amounts) -> str:
+    """Return the resources as text for messages."""
     gpu = f", {asked['GPU']:g} of a GPU" if asked["GPU"] else ""
     return f"{asked['CPU']:g} CPU{gpu} and {asked['memory'] / 2**30:.1f} GiB of memory"
 
 
 def abroad(settings: Settings, ray: Any) -> Settings:
-    """The settings as a worker of the cluster can take them: its working folder is another, and its device is said."""
+    """Return the settings for workers on other machines: with absolute paths and without the device `auto`."""
     device = settings.device
     if device == "auto":
         device = "cuda" if ray.cluster_resources().get("GPU") else "cpu"
@@ -156,18 +179,18 @@ def abroad(settings: Settings, ray: Any) -> Settings:
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Ray, connected to a cluster; at the end what still runs there for us is stopped."""
+    """Connect to a cluster and yield the `ray` module. At the end, stop all jobs of this driver."""
     try:
         import ray
     except ImportError as error:
-        raise InputError("a Ray cluster needs Ray: pip install 'edgemask[cluster]'") from error
+        raise MissingDependencyError("running on a cluster needs Ray: install edgemask[cluster]") from error
     handler = signal.getsignal(signal.SIGTERM)
     own = address == "local"
-    with environment({"RAY_USAGE_STATS_ENABLED": "0"} if own else {}):  # a cluster of our own reports to nobody
+    with environment({"RAY_USAGE_STATS_ENABLED": "0"} if own else {}):  # a local cluster sends no usage statistics
         more: dict[str, Any] = {"include_dashboard": False} if own else {}
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **more)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)  # Ray has put its own in the place
+        signal.signal(signal.SIGTERM, handler)  # Ray has installed its own handler
     try:
         yield ray
     finally:

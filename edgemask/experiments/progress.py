@@ -1,4 +1,4 @@
-"""How a suite gets on, for someone who watches: a live table on a terminal, else a line now and then."""
+"""Show the progress of tasks: a live table on a terminal, otherwise a line from time to time."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from rich.text import Text
 
 from edgemask.experiments.runner import Tally
 
-EVERY = 30.0  # seconds between two lines where there is no terminal
-SHOWN = 20  # tasks listed as running, and failures by name, at most
+EVERY = 30.0  # seconds between two lines if there is no terminal
+SHOWN = 20  # largest number of running tasks and of failures that are listed
 
 
 @contextmanager
 def progress(console: Console) -> Iterator[Callable[[Tally], None]]:
-    """What `run_all` shows its tally to; failures and second attempts are told at once, the rest as there is room."""
-    told = ProgressPrinter(console)
+    """Yield the function `show` of `run_all`. It reports failures and second attempts immediately."""
+    printer = ProgressPrinter(console)
     if console.is_terminal:
-        with Live(console=console, refresh_per_second=2, get_renderable=lambda: table(told.tally), transient=True):
-            yield told.news
+        with Live(console=console, refresh_per_second=2, get_renderable=lambda: table(printer.tally), transient=True):
+            yield printer.news
     else:
-        yield told.lines
+        yield printer.lines
 
 
 class ProgressPrinter:
-    """The tally as it was last told."""
+    """Prints what is new in a tally since the last call."""
 
     def __init__(self, console: Console):
         self.console, self.tally = console, Tally(0)
@@ -41,27 +41,29 @@ class ProgressPrinter:
         self.last, self.since = "", float("-inf")
 
     def news(self, tally: Tally) -> None:
+        """Print new failures and second attempts."""
         self.tally = tally
         for label, why in tally.again[self.again :]:
-            self._say(f"{label} runs again: {why}")
+            self._print(f"{label} is run again: {why}")
         for label, why in tally.failed[self.failed :]:
-            self._say(f"{label} failed" + (f", as another: {end(why)}" if why in self.reasons else f":\n{why}"))
+            self._print(f"{label} failed" + (f" in the same way: {end(why)}" if why in self.reasons else f":\n{why}"))
             self.reasons.add(why)
         self.again, self.failed = len(tally.again), len(tally.failed)
 
     def lines(self, tally: Tally) -> None:
+        """Print new failures and second attempts, and from time to time a line with the counts."""
         self.news(tally)
         text, now = line(tally), time.monotonic()
         if text != self.last and (now - self.since >= EVERY or not tally.remaining):
             self.last, self.since = text, now
-            self._say(text)
+            self._print(text)
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.console.print(escape(text), highlight=False, soft_wrap=True)
 
 
 def counts(tally: Tally) -> dict[str, str]:
-    """What there is to count, by name; what is nought and usually so is left out."""
+    """Return the counts by name. Omit counts that are zero, except `running`."""
     left = tally.seconds_left
     shown = {
         "recorded": f"{tally.found + tally.done} of {tally.total}",
@@ -74,46 +76,51 @@ def counts(tally: Tally) -> dict[str, str]:
 
 
 def line(tally: Tally) -> str:
+    """Return the counts on one line."""
     return ", ".join(f"{name} {value}" for name, value in counts(tally).items())
 
 
 def table(tally: Tally) -> RenderableType:
-    """The counts, and under them what is running and for how long."""
-    held = Table(box=SIMPLE_HEAD)
+    """Return a table of the counts and, below it, the running tasks with the time since they started."""
+    count_table = Table(box=SIMPLE_HEAD)
     for name in (shown := counts(tally)):
-        held.add_column(name, justify="right")
-    held.add_row(*shown.values())
+        count_table.add_column(name, justify="right")
+    count_table.add_row(*shown.values())
     now = time.monotonic()
     running = [f"  {duration(now - since):>8}  {label}" for label, since in list(tally.running.values())]
     more = [f"  and {len(running) - SHOWN} more"] if len(running) > SHOWN else []
-    return Group(held, Text("\n".join(running[:SHOWN] + more)))
+    return Group(count_table, Text("\n".join(running[:SHOWN] + more)))
 
 
 def summary(tally: Tally) -> str:
-    """What has become of the tasks, to be read at the end."""
-    said = [f"{tally.found + tally.done} of {tally.total} recorded ({tally.found} were there before)"]
+    """Return a summary of all tasks, to be printed at the end."""
+    lines = [f"{tally.found + tally.done} of {tally.total} recorded ({tally.found} were recorded before)"]
     if tally.theirs:
-        said.append(f"{tally.theirs} of them were first recorded by another process")
+        lines.append(f"{tally.theirs} of them were first recorded by another process")
     for absent, n in Counter(absent for _, absent in tally.absent).items():
-        said.append(f"data not available for {n} ({absent.root} on {absent.host}): {', '.join(absent.files)}")
+        lines.append(f"data not available for {n} ({absent.root} on {absent.host}): {', '.join(absent.files)}")
     if tally.failed:
-        said.append(f"{len(tally.failed)} failed:")
-        said += [f"  {label}: {end(why)}" for label, why in tally.failed[:SHOWN]]
-        said += [f"  and {len(tally.failed) - SHOWN} more"] if len(tally.failed) > SHOWN else []
+        lines.append(f"{len(tally.failed)} failed:")
+        lines += [f"  {label}: {end(why)}" for label, why in tally.failed[:SHOWN]]
+        lines += [f"  and {len(tally.failed) - SHOWN} more"] if len(tally.failed) > SHOWN else []
     if tally.interrupted:
-        said.append("stopped: what is recorded stays, and the same command goes on from there")
+        lines.append("stopped: the records stay, and the same command continues from here")
     elif tally.failed:
-        said.append("the same command runs the failed ones again, and no others")
-    return "\n".join(said)
+        lines.append("the same command runs only the failed runs again")
+    return "\n".join(lines)
 
 
 def end(why: str) -> str:
-    """The last line of a traceback, which names the error."""
+    """Return the last line of a traceback, which names the error."""
     return why.splitlines()[-1]
 
 
 def duration(seconds: float) -> str:
-    """12 s, 4 min 10 s, 2 h 05 min."""
+    """Return a duration as text.
+
+    >>> duration(12.3), duration(250), duration(7500)
+    ('12 s', '4 min 10 s', '2 h 05 min')
+    """
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -16,7 +16,7 @@ import hashlib
 import json
 import lzma
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,21 +45,47 @@ class Task(Protocol):
     """Something to run and record: a training (`Run`) or a measurement of graphs (`Enrichment`)."""
 
     @property
-    def benchmark(self) -> str: ...
+    def benchmark(self) -> str:
+        """Name of the benchmark."""
+        ...
+
     @property
-    def options(self) -> Mapping[str, Any]: ...
+    def options(self) -> Mapping[str, Any]:
+        """Options with which the benchmark is loaded."""
+        ...
+
     @property
-    def protocol(self) -> Split: ...
+    def protocol(self) -> Split:
+        """Sources, validation domains, targets and metrics."""
+        ...
+
     @property
-    def recipe(self) -> Recipe: ...
+    def recipe(self) -> Recipe:
+        """All settings."""
+        ...
+
     @property
-    def seed(self) -> int: ...
+    def seed(self) -> int:
+        """The seed."""
+        ...
+
     @property
-    def folder(self) -> str: ...
+    def folder(self) -> str:
+        """Folder of the record within the benchmark's folder."""
+        ...
+
     @property
-    def label(self) -> str: ...
-    def describe(self) -> dict[str, Any]: ...
-    def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record: ...
+    def label(self) -> str:
+        """Name of the task in messages."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything that decides the result, except the data."""
+        ...
+
+    def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record:
+        """Run the task and return its record, without key and digest."""
+        ...
 
 
 class LazyJSON(Mapping[str, Any]):
@@ -138,7 +164,8 @@ class ResultStore:
 
     Attributes:
         records: All valid records.
-        rejected: Files, or lines of packed files, that are not valid records, each with the reason.
+        rejected: Files that are not valid records, or packed files with lines that are not, each with the reason. If
+            several lines of a packed file are not valid, the reason is that of the first and their number is added.
         derived: Results that others computed from the records. Cleared when a record is added.
 
     Raises:
@@ -155,21 +182,38 @@ class ResultStore:
         if self.root.exists() and not self.root.is_dir():
             raise FileError(f"{self.root} is not a folder of results")
         with _without_garbage_collection():
-            for path, line, record in _read_all(self.root, self.rejected):
-                self._check_and_add(path, line, record)
+            for path in sorted(self.root.glob("*/*.jsonl"), key=lambda path: (path.parent, path.stem)):
+                self._read_pack(path)
+            for path in sorted(self.root.glob("*/*/*.json")):
+                try:
+                    self._add_once(*_read_file(path), path, str(path))
+                except RecordError as error:
+                    self.rejected[path] = str(error)
 
-    def _check_and_add(self, path: Path, line: int | None, record: Record) -> None:
-        place = f"{path}, line {line}" if line else str(path)
+    def _read_pack(self, path: Path) -> None:
+        """Add the valid records of a packed file."""
         try:
-            what = check(record, place)
-            if line is None and not path.stem.endswith(f"-{record['key']}"):
-                raise RecordError(f"{place} holds the record of another run ({record['key']})")
-            if (twin := self._paths.get(record["key"])) is not None:
-                raise RecordError(f"{place} repeats the record in {twin}")
+            lines, parts = _lines(_read_text(path)), _read_parts(path)
         except RecordError as error:
             self.rejected[path] = str(error)
-        else:
-            self._add(record, what, path)
+            return
+        reasons = []
+        for number, line in enumerate(lines, 1):
+            place = f"{path}, line {number}"
+            try:
+                record = _parse(line, place)
+                record |= parts.get(str(record.get("key")), {})
+                self._add_once(record, check(record, place), path, place)
+            except RecordError as error:
+                reasons.append(str(error))
+        if reasons:
+            others = f" ({len(reasons)} lines of this file are not valid)" if len(reasons) > 1 else ""
+            self.rejected[path] = reasons[0] + others
+
+    def _add_once(self, record: Record, what: str, path: Path, place: str) -> None:
+        if (twin := self._paths.get(record["key"])) is not None:
+            raise RecordError(f"{place} repeats the record in {twin}")
+        self._add(record, what, path)
 
     def _add(self, record: Record, what: str, path: Path) -> None:
         self._paths[record["key"]] = path
@@ -206,6 +250,10 @@ class ResultStore:
         """Return the file that holds a record."""
         return self._paths[record["key"]]
 
+    def moved(self, records: Iterable[Record], path: Path) -> None:
+        """Note that another file holds these records now."""
+        self._paths.update((record["key"], path) for record in records)
+
     def add(self, task: Task, record: Record) -> Path:
         """Complete a record that `task.perform` returned with its key and digest, and write it.
 
@@ -239,11 +287,7 @@ def read_record(path: Path) -> Record:
     Raises:
         RecordError: The file is damaged, was changed, or holds the record of another run.
     """
-    record = _read_file(path)
-    check(record, str(path))
-    if not path.stem.endswith(f"-{record['key']}"):
-        raise RecordError(f"{path} holds the record of another run ({record['key']})")
-    return record
+    return _read_file(path)[0]
 
 
 def check(record: Record, place: str) -> str:
@@ -274,47 +318,54 @@ def check(record: Record, place: str) -> str:
 # ---- files ---------------------------------------------------------------------------------------------------
 
 
-def _read_file(path: Path) -> Record:
+def _read_text(path: Path) -> str:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, OSError) as error:
+        return path.read_text(encoding="utf-8")
+    except (ValueError, OSError) as error:
         raise RecordError(f"{path} is not a result record: {error!r}") from error
+
+
+def _read_file(path: Path) -> tuple[Record, str]:
+    """Return the record of a file, checked, and its identity."""
+    record = _parse(_read_text(path), str(path))
+    what = check(record, str(path))
+    if not path.stem.endswith(f"-{record['key']}"):
+        raise RecordError(f"{path} holds the record of another run ({record['key']})")
+    return record, what
+
+
+def _parse(text: str, place: str) -> Record:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{place} is not a result record: {error!r}") from error
     if not isinstance(record, dict):
-        raise RecordError(f"{path} is not a result record: it holds no JSON object")
+        raise RecordError(f"{place} is not a result record: it holds no JSON object")
     return record
 
 
-def _read_all(root: Path, rejected: dict[Path, str]) -> Iterator[tuple[Path, int | None, Record]]:
-    """Yield every record of a folder with its file and, if it is packed, its line. Packed records come first."""
-    for path in sorted(root.glob("*/*.jsonl"), key=lambda path: (path.parent, path.stem)):
-        try:
-            yield from ((path, number, record) for number, record in enumerate(_read_pack(path), 1))
-        except RecordError as error:
-            rejected[path] = str(error)
-    for path in sorted(root.glob("*/*/*.json")):
-        try:
-            yield path, None, _read_file(path)
-        except RecordError as error:
-            rejected[path] = str(error)
-
-
-def _read_pack(path: Path) -> list[Record]:
-    """Return the records of a packed file, with their parts."""
-    try:
-        records: list[Record] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        lines = lzma.decompress(_parts(path).read_bytes()).decode().splitlines() if _parts(path).exists() else []
-        parts: dict[str, dict[str, LazyJSON]] = {}
-        for line in lines:
-            own, name, text = line.split("\t")
-            parts.setdefault(own, {})[name] = LazyJSON(text)
-        return [record | parts.get(record["key"], {}) for record in records]
-    except (ValueError, KeyError, TypeError, RecursionError, OSError, lzma.LZMAError, EOFError) as error:
-        raise RecordError(f"{path} is not a file of packed records: {error!r}") from error
+def _lines(text: str) -> list[str]:
+    """Split a text at newlines only. `str.splitlines` also splits at U+2028 and others, which JSON strings may have."""
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def _parts(pack: Path) -> Path:
     """Return the file of a pack's curves and mask views."""
     return pack.with_name(f"{pack.stem}.parts.xz")
+
+
+def _read_parts(pack: Path) -> dict[str, dict[str, LazyJSON]]:
+    """Return the curves and mask views of a packed file, by the key of the record and the name of the field."""
+    parts: dict[str, dict[str, LazyJSON]] = {}
+    try:
+        data = lzma.decompress(_parts(pack).read_bytes()).decode()
+        for own, name, text in (line.split("\t") for line in _lines(data)):
+            parts.setdefault(own, {})[name] = LazyJSON(text)
+    except (ValueError, OSError, lzma.LZMAError, EOFError) as error:
+        message = f"{_parts(pack)} is missing or damaged, so {pack} cannot be read: {error!r}"
+        raise RecordError(message) from error
+    return parts
 
 
 def pack(store: ResultStore) -> list[Path]:
@@ -327,9 +378,10 @@ def pack(store: ResultStore) -> list[Path]:
         The packed files that were written.
 
     Raises:
-        RecordError: A file of the store is not a valid record.
+        RecordError: A file of the store is not a valid record, or is another record of the same run. Nothing is packed.
     """
-    repeated = [path for path, why in store.rejected.items() if path.suffix == ".json" and "repeats the record" in why]
+    digests = {record["key"]: record["digest"] for record in store}
+    repeated = [path for path in store.rejected if _repeats(path, digests)]
     if bad := [why for path, why in store.rejected.items() if path not in repeated]:
         raise RecordError(f"nothing was packed: {bad[0]}")
     groups: dict[Path, list[Record]] = {}
@@ -343,31 +395,47 @@ def pack(store: ResultStore) -> list[Path]:
         if loose:
             write_pack(target, records)
             written.append(target)
-        for path in loose:
-            path.unlink()
+            store.moved(records, target)
+        _delete(loose)
+    _delete(repeated)
     for path in repeated:
-        path.unlink(missing_ok=True)
-    for target in written:
-        folder = target.with_suffix("")
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+        del store.rejected[path]
     return written
+
+
+def _repeats(path: Path, digests: Mapping[str, str]) -> bool:
+    """Tell whether a rejected record file has the same key and content as a record of the store."""
+    if path.suffix != ".json":
+        return False
+    try:
+        record = read_record(path)
+    except RecordError:
+        return False
+    return bool(digests.get(record["key"]) == record["digest"])
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    """Delete files, and their folders if they are empty then."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder is not empty
+            path.parent.rmdir()
 
 
 def write_pack(path: Path, records: Iterable[Record]) -> None:
     """Write records as one packed file, sorted by protocol, seed and key."""
     ordered = sorted(records, key=file_name)
+    apart = [{name: record[name] for name in PARTS if isinstance(record.get(name), Mapping)} for record in ordered]
     parts = [
         f"{record['key']}\t{name}\t{value.text if isinstance(value, LazyJSON) else canonical(value)}\n"
-        for record in ordered
-        for name, value in record.items()
-        if name in PARTS
+        for record, fields in zip(ordered, apart, strict=True)
+        for name, value in fields.items()
     ]
     with replacing(_parts(path)) as sink:
         sink.write(lzma.compress("".join(parts).encode(), preset=6))
     with replacing(path, text=True) as sink:
-        for record in ordered:
-            sink.write(canonical({name: value for name, value in record.items() if name not in PARTS}) + "\n")
+        for record, fields in zip(ordered, apart, strict=True):
+            sink.write(canonical({name: value for name, value in record.items() if name not in fields}) + "\n")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One run of one method under one protocol, and its record."""
+"""Run one method under one protocol and make the record of the run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,20 @@ ORACLE = "oracle (looks at the target)"
 
 @dataclass(frozen=True)
 class Run:
-    """All that decides a training run's result, and what else to look at once it is trained (`bench.extras`)."""
+    """A training run: everything that decides its result, and the extras to measure once it is trained.
+
+    Args:
+        benchmark: Name of the benchmark.
+        options: Options with which the benchmark is loaded.
+        protocol: Sources, validation domains, targets and metrics.
+        method: Name of the method.
+        recipe: All settings.
+        seed: The seed from which all randomness of the run derives.
+        also: Extras to record: "oracle", "theory", "explorer" (`edgemask.experiments.extras`).
+
+    Raises:
+        InputError: An extra is unknown.
+    """
 
     benchmark: str
     options: Mapping[str, Any]
@@ -41,23 +54,25 @@ class Run:
     method: str
     recipe: Recipe
     seed: int
-    also: tuple[str, ...] = ()  # of "oracle", "theory", "explorer"
+    also: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in self.also:
             if name not in extras.NAMES:
-                raise InputError(f"also: no extra {name!r} (extras: {', '.join(extras.NAMES)})")
+                raise InputError(f"also: there is no extra {name!r} (extras: {', '.join(extras.NAMES)})")
 
     @property
     def folder(self) -> str:
+        """Folder of the record within the benchmark's folder."""
         return self.method
 
     @property
     def label(self) -> str:
+        """Name of the run in messages."""
         return f"{self.benchmark} {self.protocol.name} {self.method} seed {self.seed}"
 
     def describe(self) -> dict[str, Any]:
-        """What decides the result, but for the data."""
+        """Return everything that decides the result, except the data."""
         return {
             "benchmark": self.benchmark,
             "options": dict(self.options),
@@ -69,6 +84,7 @@ class Run:
         } | ({"also": list(self.also)} if self.also else {})
 
     def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record:
+        """Run and return the record. A run that diverges or runs out of memory also has a record (`attempt`)."""
         return attempt(self, domains, device=device, cache=cache)
 
 
@@ -80,30 +96,46 @@ def execute(
     cache: Cache | None = None,
     on_epoch: Callable[[Trainer, str], None] | None = None,
 ) -> Record:
-    """Train, choose, predict, and only then open the exam; returns the record."""
+    """Train, select, predict, and score the predictions only then.
+
+    Args:
+        run: The run.
+        domains: Graphs by name. Targets may be missing as long as there is one.
+        device: The device to compute on.
+        cache: Where enrichment is cached.
+        on_epoch: Called after every epoch with the trainer and the stage of the fit.
+
+    Returns:
+        The record, without its key and digest.
+
+    Raises:
+        DataError: No target of the protocol is among the domains.
+        DivergenceError: The loss became NaN or infinite.
+    """
     present = tuple(n for n in run.protocol.targets if n in domains)
     if not present:
-        raise DataError(f"protocol {run.protocol.name!r}: no target's data is here ({', '.join(run.protocol.targets)})")
+        targets = ", ".join(run.protocol.targets)
+        raise DataError(f"protocol {run.protocol.name!r}: there is no data for any target ({targets})")
     protocol = Protocol(**asdict(run.protocol) | {"targets": present})
     training, exam = protocol.open(domains)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    glimpses: list[tuple[int, float, dict[str, Array]]] = []
-    watched: list[EvalGraph] = []
+    snapshots: list[tuple[int, float, dict[str, Array]]] = []
+    target_graphs: list[EvalGraph] = []
     last: dict[str, torch.Tensor] = {}
 
-    def look(trainer: Trainer, stage: str) -> None:
-        """Keep what would be predicted of the targets now; nothing is scored before training has ended."""
+    def after_epoch(trainer: Trainer, stage: str) -> None:
+        """Keep the last weights and, for the oracle, the current predictions. Scoring waits until training ends."""
         if on_epoch:
             on_epoch(trainer, stage)
         if stage == ALL and trainer.done:
             last.update(trainer.weights())
         if "oracle" in run.also and stage == ALL and (trainer.epoch % run.recipe.eval_every == 0 or trainer.done):
-            if not watched:
-                watched.extend(EvalGraph.of(g, trainer.method, cache) for g in training.targets)
-            seen = {w.graph.name: trainer.probabilities(w) for w in watched}
+            if not target_graphs:
+                target_graphs.extend(EvalGraph.of(g, trainer.method, cache) for g in training.targets)
+            probabilities = {t.graph.name: trainer.probabilities(t) for t in target_graphs}
             for alpha in run.recipe.alpha:
-                glimpses.append((trainer.epoch, alpha, {name: p[alpha] for name, p in seen.items()}))
+                snapshots.append((trainer.epoch, alpha, {name: p[alpha] for name, p in probabilities.items()}))
 
     start = time.perf_counter()
     fit = Fit(
@@ -115,26 +147,26 @@ def execute(
         seed=run.seed,
         device=device,
         cache=cache,
-        on_epoch=look,
+        on_epoch=after_epoch,
     )
     trainer, choice = fit.run()
     seconds = time.perf_counter() - start
     start = time.perf_counter()
     method, alpha = trainer.method, choice.alpha
 
-    def predicted() -> dict[str, Array]:
+    def predict() -> dict[str, Array]:
         graphs = training.targets
         return {g.name: inference.probabilities(method, g, alpha, seed=run.seed, cache=cache) for g in graphs}
 
-    predictions = predicted()
+    predictions = predict()
     predict_seconds = time.perf_counter() - start
     rules = {choice.rule: {"epoch": choice.epoch, "alpha": alpha, "metrics": marks(exam, predictions)}}
     more = extras.measure_extras(run.also, fit, trainer, choice, [domains[n] for n in present], cache)
-    if choice.rule != "last":  # the same strength at the final epoch
+    if choice.rule != "last":  # score the weights of the final epoch too, at the same strength
         method.networks.load_state_dict(last)
-        rules["last"] = {"epoch": trainer.epoch, "alpha": alpha, "metrics": marks(exam, predicted())}
-    if glimpses:
-        rules[ORACLE] = best_glimpse(glimpses, exam, protocol.metrics[0], alpha)
+        rules["last"] = {"epoch": trainer.epoch, "alpha": alpha, "metrics": marks(exam, predict())}
+    if snapshots:
+        rules[ORACLE] = best_glimpse(snapshots, exam, protocol.metrics[0], alpha)
     return {
         **described(run, domains),
         "select": {
@@ -155,7 +187,14 @@ def execute(
 
 
 def attempt(run: Run, domains: Mapping[str, Graph], *, device: torch.device, **options: Any) -> Record:
-    """`execute`, with a record of what stopped it where training diverged or the device ran out of memory."""
+    """Call `execute`. If training diverges or the device runs out of memory, return a record that says so.
+
+    Args:
+        run: The run.
+        domains: Graphs by name.
+        device: The device to compute on.
+        **options: Further arguments of `execute`.
+    """
     start = time.perf_counter()
     try:
         return execute(run, domains, device=device, **options)
@@ -175,24 +214,35 @@ def attempt(run: Run, domains: Mapping[str, Graph], *, device: torch.device, **o
 
 
 def described(run: Run, domains: Mapping[str, Graph]) -> Record:
+    """Return everything that decides the result of a run, with the hashes of its data."""
     return run.describe() | {"data": {name: domains[name].hash for name in run.protocol.domains if name in domains}}
 
 
 def marks(exam: Exam, predictions: Mapping[str, Array]) -> dict[str, dict[str, float]]:
+    """Return the metrics of every target's predicted probabilities."""
     return {name: exam.score(name, p) for name, p in predictions.items()}
 
 
 def best_glimpse(
-    glimpses: list[tuple[int, float, dict[str, Array]]], exam: Exam, metric: str, chosen: float
+    snapshots: list[tuple[int, float, dict[str, Array]]], exam: Exam, metric: str, chosen: float
 ) -> dict[str, Any]:
-    """The epoch and strength that are best on the targets themselves, what no honest rule can promise; and the mean
-    over the targets by epoch at the strength that was chosen."""
-    scored = [(epoch, alpha, marks(exam, seen)) for epoch, alpha, seen in glimpses]
+    """Return the epoch and strength that score best on the targets. A rule without target labels cannot find them.
+
+    Args:
+        snapshots: Epoch, strength and predicted probabilities by target.
+        exam: Scores predictions.
+        metric: The metric that decides, as a mean over the targets.
+        chosen: The strength that selection chose.
+
+    Returns:
+        Epoch, strength and metrics of the best snapshot, and the curve by epoch at the chosen strength.
+    """
+    scored = [(epoch, alpha, marks(exam, predictions)) for epoch, alpha, predictions in snapshots]
 
     def mean(metrics: dict[str, dict[str, float]], name: str) -> float:
         return float(np.mean([m[name] for m in metrics.values()]))
 
-    epoch, alpha, metrics = max(scored, key=lambda g: mean(g[2], metric))
+    epoch, alpha, metrics = max(scored, key=lambda snapshot: mean(snapshot[2], metric))
     along = [(e, m) for e, a, m in scored if a == chosen]
     names = next(iter(metrics.values()))
     curve = {"epoch": [e for e, _ in along]} | {n: [float(f"{mean(m, n):.5g}") for _, m in along] for n in names}
@@ -200,12 +250,13 @@ def best_glimpse(
 
 
 def curves(history: list[dict[str, float]]) -> dict[str, list[float | None]]:
-    """One list per recorded quantity, a value per epoch (None where it was not recorded)."""
+    """Return one list per recorded quantity with a value per epoch, or None where it was not recorded."""
     names = dict.fromkeys(name for record in history for name in record)
     return {n: [None if n not in r else float(f"{r[n]:.5g}") for r in history] for n in names}
 
 
 def machine(device: torch.device) -> dict[str, str]:
+    """Return the device and the versions of Python and the libraries."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{os.cpu_count()} cores"
     return {
         "device": f"{device.type}, {name}",

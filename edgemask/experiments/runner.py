@@ -1,7 +1,8 @@
-"""The runner: performs the tasks whose records are not there, wherever an executor takes them, and records each once.
+"""The runner: runs the tasks that have no record yet and writes one record for each.
 
-A worker (`perform`) returns the record and writes nothing; the driver (`run_all`) alone writes. An executor
-(`bench.local`, `bench.on_ray`) carries tasks to workers and tells what becomes of them, event by event.
+A worker (`perform`) returns the record and writes nothing; only the driver (`run_all`) writes. An executor
+(`edgemask.experiments.local`, `edgemask.experiments.on_ray`) sends tasks to workers and yields events that tell what
+happens to each task.
 """
 
 from __future__ import annotations
@@ -38,14 +39,20 @@ from edgemask.graph import Graph
 from edgemask.protocol import Protocol as Split
 from edgemask.runtime.device import resolve_device
 
-HELD = 3  # protocols whose graphs a worker keeps
-FRAMES = 3  # of a failure's traceback that are told
+HELD = 3  # number of protocols whose graphs a worker keeps in memory
+FRAMES = 3  # number of traceback frames that a failure reports
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where a worker looks for data (None: `Store`'s own default there), what it computes on, and where it keeps
-    what enrichment computed (None: `default_cache`)."""
+    """Settings of a worker on the machine it runs on.
+
+    Args:
+        data_root: Folder of the benchmark data. None means the default of `Store` on the worker's machine.
+        offline: Whether downloads are forbidden. None means the default of `Store`.
+        device: The device to compute on: `auto`, `cpu` or `cuda`.
+        cache: Folder in which enrichment is cached. None means `default_cache`.
+    """
 
     data_root: Path | None = None
     offline: bool | None = None
@@ -53,34 +60,41 @@ class Settings:
     cache: Path | None = None
 
     def store(self) -> Store:
+        """Return the store of the benchmark data."""
         return Store(self.data_root, offline=self.offline)
 
 
-# ---- what becomes of a task --------------------------------------------------------------------------------
+# ---- events of a task --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Started:
-    """A worker has the task."""
+    """A worker has started the task."""
 
 
 @dataclass(frozen=True)
 class Retry:
-    """The task waits for another attempt."""
+    """The task failed and will be tried again. `why` is the reason."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The task ended without a record."""
+    """The task ended without a record. `why` is the reason."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class MissingData:
-    """The task's data is not where its worker looked: on which machine, in which folder, which files."""
+    """The worker did not find the data of the task.
+
+    Args:
+        host: Name of the worker's machine.
+        root: The data root in which it looked.
+        files: The missing files.
+    """
 
     host: str
     root: str
@@ -88,22 +102,28 @@ class MissingData:
 
 
 Outcome = Record | Failed | MissingData
-Event = tuple[int, Started | Retry | Outcome]  # of the task at this place of the list
+Event = tuple[int, Started | Retry | Outcome]  # the number is the task's index in the list
 
 
 class Executor(Protocol):
-    """Runs every task once to an outcome; closing the generator stops all workers."""
+    """Runs tasks on workers."""
 
-    def run(self, tasks: Sequence[Task]) -> Generator[Event]: ...
+    def run(self, tasks: Sequence[Task]) -> Generator[Event]:
+        """Run every task and yield its events, the last of which is its outcome. Closing the generator stops all."""
+        ...
 
 
-# ---- in a worker -------------------------------------------------------------------------------------------
+# ---- the worker --------------------------------------------------------------------------------------------
 
 
 def perform(task: Task, settings: Settings) -> Outcome:
-    """Perform a task on the data that is here: its record, as JSON holds it, or why there is none."""
+    """Run a task on the data of this machine.
+
+    Returns:
+        The record as JSON represents it, `MissingData` if files are missing, or `Failed` if an exception was raised.
+    """
     outcome = _outcome(task, settings)
-    gc.collect()  # an exception's frames held tensors until here
+    gc.collect()  # the frames of an exception kept tensors alive until now
     torch.cuda.empty_cache()
     return outcome
 
@@ -117,15 +137,15 @@ def _outcome(task: Task, settings: Settings) -> Outcome:
         cache = default_cache() if settings.cache is None else Cache(settings.cache)
         record = task.perform(domains, device=resolve_device(settings.device), cache=cache)
         if identity(record) != identity(task.describe()):
-            raise InputError(f"{task.label}: perform returned the record of another task")
+            raise InputError(f"{task.label}: perform() returned the record of another task")
         sealable: Record = json.loads(json.dumps(record))
         return sealable
-    except Exception as error:  # whatever one task does wrong, the others go on
+    except Exception as error:  # an error in one task must not stop the others
         return Failed("".join(traceback.format_exception(error, limit=-FRAMES)).strip())
 
 
 def domains_of(task: Task, settings: Settings) -> dict[str, Graph]:
-    """The graphs of a task, kept for the next tasks on the same data."""
+    """Load the graphs of a task. They stay in memory for the next tasks on the same data."""
     return _domains(task.benchmark, canonical(dict(task.options)), task.protocol, settings)
 
 
@@ -135,7 +155,7 @@ def _domains(name: str, options: str, protocol: Split, settings: Settings) -> di
 
 
 def out_of_memory(outcome: Outcome) -> bool:
-    """Whether a record says that the device had too little memory, which may have been its neighbours' doing."""
+    """Tell whether a run ran out of device memory. Other runs on the same device may have been the cause."""
     return isinstance(outcome, dict) and outcome.get("failed", {}).get("kind") == "OutOfMemoryError"
 
 
@@ -144,39 +164,62 @@ def out_of_memory(outcome: Outcome) -> bool:
 
 @dataclass
 class Tally:
-    """How far the tasks are. Tasks are named by their label; `running` says since when (`time.monotonic`)."""
+    """The progress of a list of tasks.
+
+    Attributes:
+        total: Number of distinct tasks.
+        found: Tasks that had a record before.
+        done: Tasks that were recorded since.
+        theirs: Tasks of `done` whose record another driver wrote first.
+        running: Label and start time (`time.monotonic`) of the running tasks, by index.
+        failed: Label and reason of the failed tasks.
+        absent: Label and missing data of the tasks that could not run.
+        again: Label and reason of the tasks that are tried again.
+        interrupted: Whether the user stopped the run.
+        begun: When the run began (`time.monotonic`).
+    """
 
     total: int
-    found: int = 0  # recorded before
-    done: int = 0  # recorded now
-    theirs: int = 0  # of them, those that another driver recorded first
+    found: int = 0
+    done: int = 0
+    theirs: int = 0
     running: dict[int, tuple[str, float]] = field(default_factory=dict)
-    failed: list[tuple[str, str]] = field(default_factory=list)  # and why
+    failed: list[tuple[str, str]] = field(default_factory=list)
     absent: list[tuple[str, MissingData]] = field(default_factory=list)
-    again: list[tuple[str, str]] = field(default_factory=list)  # and why
+    again: list[tuple[str, str]] = field(default_factory=list)
     interrupted: bool = False
     begun: float = field(default_factory=time.monotonic)
 
     @property
     def remaining(self) -> int:
+        """Number of tasks without an outcome."""
         return self.total - self.found - self.done - len(self.failed) - len(self.absent)
 
     @property
     def seconds_left(self) -> float | None:
-        """At the mean rate so far; None before the first task has ended."""
+        """Seconds left at the mean rate so far, or None before the first task has ended."""
         ended = self.done + len(self.failed)
         return (time.monotonic() - self.begun) / ended * self.remaining if ended else None
 
     @property
     def exit_code(self) -> int:
-        """0 where nothing failed (data that is not here is no failure), 130 where it was stopped."""
+        """Exit status: 130 if the run was stopped, 1 if a task failed, else 0. Missing data is not a failure."""
         return 130 if self.interrupted else 1 if self.failed else 0
 
 
 def run_all(tasks: Sequence[Task], store: ResultStore, executor: Executor, show: Callable[[Tally], None]) -> Tally:
-    """Run the tasks that have no record and record each; `show` is called with the tally whenever it has changed.
+    """Run the tasks that have no record and write a record for each.
 
-    Ctrl-C and SIGTERM stop the workers and leave what is recorded; the next call goes on from there.
+    Ctrl-C and SIGTERM stop the workers. Finished records stay, and the next call continues from there.
+
+    Args:
+        tasks: The tasks. Tasks that occur twice run once.
+        store: Where records are found and written.
+        executor: Runs the tasks.
+        show: Called with the tally whenever it has changed.
+
+    Returns:
+        The tally at the end.
     """
     distinct = {identity(task.describe()): task for task in tasks}
     todo = near([task for task in distinct.values() if store.find(task) is None])
@@ -212,14 +255,14 @@ def _count(tally: Tally, i: int, task: Task, event: Started | Retry | Outcome, s
                 store.add(task, event)
             except FileExistsError as error:
                 if damaged := [path for path in store.rejected if str(path) in str(error)]:
-                    tally.failed.append((task.label, f"{store.rejected[damaged[0]]}; remove it to have it made anew"))
+                    tally.failed.append((task.label, f"{store.rejected[damaged[0]]}; remove it and run again"))
                     return
                 tally.theirs += 1
             tally.done += 1
 
 
 def near(tasks: Sequence[Task]) -> list[Task]:
-    """Tasks on the same data side by side, in the order in which each data first comes."""
+    """Return the tasks grouped by their data, in the order in which each data first occurs."""
     groups: dict[Any, list[Task]] = {}
     for task in tasks:
         groups.setdefault((task.benchmark, canonical(dict(task.options)), task.protocol), []).append(task)
@@ -227,21 +270,25 @@ def near(tasks: Sequence[Task]) -> list[Task]:
 
 
 def fetch(tasks: Sequence[Task], settings: Settings) -> list[str]:
-    """Fetch the files of the tasks' domains that are not here, unless offline; returns what could not be had."""
-    store, refused = settings.store(), list[str]()
+    """Download the missing files of the tasks' domains, unless offline.
+
+    Returns:
+        A message for each file that could not be downloaded.
+    """
+    store, errors = settings.store(), list[str]()
     wanted = dict.fromkeys(f for t in tasks for d in t.protocol.domains for f in benchmark(t.benchmark).files(d))
     for file in [] if store.offline else wanted:
         if not store.has(file):
             try:
                 store.fetch(file)
-            except DataError as error:  # other tasks may not need it, and those that do will say so
-                refused.append(str(error))
-    return refused
+            except DataError as error:  # other tasks may not need the file; those that do report it as missing
+                errors.append(str(error))
+    return errors
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM as Ctrl-C, where this is the thread that signals reach."""
+    """Treat SIGTERM as Ctrl-C. Only the main thread can do so; in other threads nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""A job file for a Slurm array: every element runs its share of the tasks, all into one folder of records."""
+"""Write a job file for a Slurm array job. Every element runs its part of the tasks; all share one results folder."""
 
 from __future__ import annotations
 
@@ -14,16 +14,28 @@ from edgemask.experiments.records import Task
 from edgemask.experiments.runner import Settings
 
 T = TypeVar("T")
-ELEMENTS = 32  # where their number is left to us
-START = 60.0  # seconds until an element's first task begins, on a busy file system
-MARGIN = 2.0  # on predicted time: an element that is cut off is run again by hand
-DRIVER_MIB = 1024  # of the process that hands out the tasks
+ELEMENTS = 32  # largest number of elements that is chosen automatically
+START = 60.0  # seconds until the first task of an element begins, on a busy file system
+MARGIN = 2.0  # factor on the predicted time: an element that runs out of time must be submitted again by hand
+DRIVER_MIB = 1024  # memory of the process that hands out the tasks
 
 
 def shard(tasks: Sequence[T], i: int, n: int) -> list[T]:
-    """Part i of n: every n-th task, so that dear and cheap ones are dealt alike.
+    """Return part i of n: every n-th task, so that long and short tasks are spread evenly.
 
-    To be cut from all tasks, recorded or not: else elements that start at different times would disagree.
+    Split the list of all tasks, whether they have a record or not. Otherwise elements that start at different times
+    would split different lists.
+
+    Args:
+        tasks: All tasks.
+        i: Number of the part, from 0 to n - 1.
+        n: Number of parts.
+
+    Raises:
+        InputError: `i` is not from 0 to n - 1.
+
+    >>> shard("abcde", 1, 2)
+    ['b', 'd']
     """
     if not 0 <= i < n:
         raise InputError(f"shard must be I/N with I from 0 to N - 1, got {i}/{n}")
@@ -46,10 +58,28 @@ def job_file(
     memory_mib: int | None = None,
     predict: Callable[[Task, Settings], Need] = need,
 ) -> str:
-    """A script for `sbatch` that runs the tasks of some suites (of so many seeds), each element in `jobs` processes.
+    """Return a script for `sbatch` that runs the tasks of some suites.
 
-    Time and memory that are not given are predicted on this machine: those of the dearest element as if its tasks ran
-    one by one, with a margin.
+    If time or memory is not given, it is predicted on this machine: the time of the longest element with its tasks one
+    after the other, and the memory of the largest task, each with a margin.
+
+    Args:
+        suites: Names of the suites.
+        tasks: All tasks of the suites.
+        settings: Data root, device and cache of the workers.
+        results: Folder of the records.
+        elements: Number of elements of the array. By default one per task, at most 32.
+        seeds: Passed on as `--seeds`.
+        jobs: Processes per element.
+        cpus: Cores per element.
+        gpus: GPUs per element.
+        partition: Partition of the cluster.
+        minutes: Time limit of an element.
+        memory_mib: Memory of an element.
+        predict: Predicts what a task needs.
+
+    Raises:
+        InputError: `elements` is out of range, or time or memory is neither given nor predictable.
     """
     elements = min(len(tasks), ELEMENTS) if elements is None else elements
     if not 1 <= elements <= len(tasks):
@@ -59,13 +89,15 @@ def job_file(
         needs = {kind: predict(task, settings) for kind, task in kinds.items()}
         seconds, memory = [n.seconds for n in needs.values() if n.seconds], [n.memory_mib for n in needs.values()]
         if not seconds:
-            raise InputError(f"nothing of {', '.join(suites)} can be predicted here: give minutes and memory_mib")
-        usual = {kind: max(seconds) if n.seconds is None else n.seconds for kind, n in needs.items()}
-        dearest = max(sum(usual[alike(task)] for task in shard(tasks, i, elements)) for i in range(elements))
-        minutes = ceil((START + MARGIN * dearest) / 60) if minutes is None else minutes
+            raise InputError(
+                f"the time and memory of {', '.join(suites)} cannot be predicted here: give minutes and memory_mib"
+            )
+        times = {kind: max(seconds) if n.seconds is None else n.seconds for kind, n in needs.items()}
+        longest = max(sum(times[alike(task)] for task in shard(tasks, i, elements)) for i in range(elements))
+        minutes = ceil((START + MARGIN * longest) / 60) if minutes is None else minutes
         memory_mib = DRIVER_MIB + jobs * ceil(max(m for m in memory if m)) if memory_mib is None else memory_mib
     name = suites[0] if len(suites) == 1 else f"{len(suites)}-suites"
-    asked = {
+    requests = {
         "job-name": f"edgemask-{name}",
         "array": f"0-{elements - 1}",
         "output": f"edgemask-{name}-%A_%a.log",
@@ -74,7 +106,7 @@ def job_file(
         "ntasks": 1,
         "cpus-per-task": cpus,
     }
-    asked |= ({"gpus": gpus} if gpus else {}) | ({"partition": partition} if partition else {})
+    requests |= ({"gpus": gpus} if gpus else {}) | ({"partition": partition} if partition else {})
     options = ["--results", str(results.absolute()), "--device", settings.device, "--jobs", str(jobs)]
     options += [] if settings.data_root is None else ["--data-root", str(settings.data_root.absolute())]
     options += [] if seeds is None else ["--seeds", str(seeds)]
@@ -82,9 +114,9 @@ def job_file(
     cache = [] if settings.cache is None else [f"export EDGEMASK_CACHE={quote(str(settings.cache.absolute()))}"]
     lines = [
         "#!/bin/bash",
-        *(f"#SBATCH --{name}={value}" for name, value in asked.items()),
-        "# What is recorded is not run again: after a failure, or out of time, submit the same file once more, or some",
-        "# elements of it with --array. The number of parts is therefore written out, not asked of Slurm.",
+        *(f"#SBATCH --{name}={value}" for name, value in requests.items()),
+        "# Runs that have a record are not run again. After a failure or a timeout, submit this file again, or some of",
+        "# its elements with --array. For this reason the number of parts below is fixed and not a Slurm variable.",
         "set -euo pipefail",
         *cache,
         f'exec edgemask reproduce {join(suites)} --shard "$SLURM_ARRAY_TASK_ID/{elements}" {join(options)}',

@@ -1,4 +1,4 @@
-"""A seeded search for a method's hyper-parameters on the sources alone, with the same number of trials for everyone."""
+"""A seeded search for a method's hyper-parameters on the sources, with the same number of trials for every method."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from edgemask.config import COMMON, HyperParameter, Recipe, Value
 from edgemask.enrich import Cache
-from edgemask.errors import DivergenceError, InputError
+from edgemask.errors import DivergenceError, InputError, MissingDependencyError
 from edgemask.methods.registry import method_spec
 from edgemask.protocol import Training
 from edgemask.runtime.atomic import replacing
@@ -25,7 +25,13 @@ FORMAT = "edgemask-tune-1"
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of a search: its settings, and its score or what stopped it."""
+    """One trial of a search.
+
+    Attributes:
+        settings: The hyper-parameters that were tried.
+        score: The score of the trial, or None if it failed.
+        failed: The error that stopped the trial; empty if it did not fail.
+    """
 
     settings: dict[str, Value]
     score: float | None
@@ -34,21 +40,33 @@ class Trial:
 
 @dataclass(frozen=True)
 class Search:
-    """All that decides a search's trials: each of them is a function of this and its number."""
+    """A search for hyper-parameters.
+
+    The fields determine every trial: its settings depend only on them, on its number and on the trials before it.
+
+    Attributes:
+        benchmark: Name of the benchmark.
+        protocol: Name of the protocol.
+        method: Name of a registered method.
+        recipe: The recipe that the search starts from.
+        data: Content hash of each domain that the search may use, by name.
+        seed: Seed of the search.
+    """
 
     benchmark: str
     protocol: str
     method: str
     recipe: Recipe
-    data: Mapping[str, str]  # of the sources and validation domains: name → content hash
+    data: Mapping[str, str]
     seed: int = 0
 
     @property
     def space(self) -> dict[str, HyperParameter]:
-        """The method's own hyper-parameters, and those all methods share."""
+        """The hyper-parameters to search: those that all methods share, and the method's own."""
         return {**COMMON, **method_spec(self.method).make.hyper}
 
     def describe(self) -> dict[str, Any]:
+        """Return what identifies the search, as JSON values."""
         about = {"benchmark": self.benchmark, "protocol": self.protocol, "method": self.method, "seed": self.seed}
         return {"format": FORMAT, **about, "recipe": self.recipe.changes(), "data": dict(self.data)}
 
@@ -59,8 +77,23 @@ class Search:
         path: Path,
         on_trial: Callable[[int, Trial], None] | None = None,
     ) -> list[Trial]:
-        """`trials` trials, the first of them the defaults. Those that the file at `path` holds are not run again; each
-        new one is added to it as it ends. A trial that diverges, or runs out of memory, has failed and says so."""
+        """Run the search, or continue it.
+
+        The first trial uses the defaults. A trial that diverges or runs out of GPU memory is stored as failed; any
+        other error ends the search.
+
+        Args:
+            trials: Number of trials, including those that are already stored.
+            value: Returns the score of a recipe.
+            path: File of the search. Trials it already holds are not run again. Each new trial is written when it ends.
+            on_trial: Called after each new trial with its number and the trial.
+
+        Returns:
+            The first `trials` trials.
+
+        Raises:
+            InputError: The file is not a record of this search.
+        """
         done = self.read(path)
         for number in range(len(done), trials):
             settings = self.settings(number, done)
@@ -75,33 +108,42 @@ class Search:
         return done[:trials]
 
     def settled(self, settings: Mapping[str, Value]) -> Recipe:
-        """The search's recipe with a trial's settings."""
-        found = method_spec(self.method)
-        own = {k: v for k, v in settings.items() if k in found.make.hyper}
+        """Return the search's recipe with the settings of a trial."""
+        declared = method_spec(self.method).make.hyper
+        own = {k: v for k, v in settings.items() if k in declared}
         hyper = dict(self.recipe.hyper) | own
-        changed = {k: v for k, v in hyper.items() if v != found.make.hyper[k].default}
+        changed = {k: v for k, v in hyper.items() if v != declared[k].default}
         shared = {k: v for k, v in settings.items() if k not in own}
         return self.recipe.replace(**shared, hyper=tuple(sorted(changed.items())))
 
     def settings(self, number: int, before: list[Trial]) -> dict[str, Value]:
-        """The settings of a trial, from the trials before it: a tree-structured Parzen estimator with a seed of the
-        trial's own, so that a search that was stopped goes on as if it had not been."""
+        """Return the settings of a trial, given the trials before it.
+
+        They come from a tree-structured Parzen estimator. Each trial has its own seed, so that a search that was
+        stopped continues exactly as if it had not been.
+
+        Args:
+            number: Number of the trial, from 0.
+            before: All earlier trials.
+        """
         if number == 0:
             return self.defaults()
         optuna = import_optuna()
         sampler = optuna.samplers.TPESampler(seed=derive(self.seed, "trial", number) % 2**32)
         study = optuna.create_study(direction="maximize", sampler=sampler)
-        laws = {name: distribution(optuna, hyper) for name, hyper in self.space.items()}
+        distributions = {name: distribution(optuna, hyper) for name, hyper in self.space.items()}
         for trial in before:
             state = optuna.trial.TrialState.FAIL if trial.score is None else optuna.trial.TrialState.COMPLETE
             study.add_trial(
-                optuna.trial.create_trial(state=state, params=trial.settings, distributions=laws, value=trial.score)
+                optuna.trial.create_trial(
+                    state=state, params=trial.settings, distributions=distributions, value=trial.score
+                )
             )
-        asked = study.ask()
-        return {name: hyper.draw(asked, name) for name, hyper in self.space.items()}
+        new = study.ask()
+        return {name: hyper.draw(new, name) for name, hyper in self.space.items()}
 
     def defaults(self) -> dict[str, Value]:
-        """What the recipe runs with, brought inside the search's range."""
+        """Return the recipe's own values, moved into the ranges of the search."""
         shared = {name: getattr(self.recipe, name) for name in COMMON}
         own = {
             name: dict(self.recipe.hyper).get(name, h.default)
@@ -110,6 +152,11 @@ class Search:
         return {name: self.space[name].clip(value) for name, value in (shared | own).items()}
 
     def read(self, path: Path) -> list[Trial]:
+        """Return the trials stored in a file; none if there is no file.
+
+        Raises:
+            InputError: The file is not a record of a search, or holds another search.
+        """
         if not path.exists():
             return []
         try:
@@ -117,18 +164,23 @@ class Search:
             trials = [Trial(**trial) for trial in stored["trials"]]
         except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
             raise InputError(f"{path} is not a record of a search: {error!r}") from error
-        for name, wanted in self.describe().items():
-            if stored.get(name) != wanted:
-                raise InputError(f"{path} holds another search: its {name} is {stored.get(name)!r}, here {wanted!r}")
+        for name, expected in self.describe().items():
+            if stored.get(name) != expected:
+                raise InputError(f"{path} holds another search: its {name} is {stored.get(name)!r}, here {expected!r}")
         return trials
 
     def write(self, path: Path, trials: list[Trial]) -> None:
+        """Replace a file by a record of the search and its trials."""
         with replacing(path, text=True) as sink:
             json.dump(self.describe() | {"trials": [vars(t) for t in trials]}, sink, ensure_ascii=False, indent=1)
 
 
 def best(trials: list[Trial]) -> Trial:
-    """The trial of the highest score, the first of equals."""
+    """Return the trial with the highest score; the earliest one if several are equal.
+
+    Raises:
+        InputError: All trials failed, or there are none.
+    """
     done = [t for t in trials if t.score is not None]
     if not done:
         raise InputError(f"all {len(trials)} trials failed: {trials[0].failed}" if trials else "no trial was run")
@@ -159,20 +211,25 @@ def source_score(
 
 
 def distribution(optuna: Any, hyper: HyperParameter) -> Any:
-    laws = optuna.distributions
+    """Return the Optuna distribution of a hyper-parameter."""
+    distributions = optuna.distributions
     if hyper.law == "choice":
-        return laws.CategoricalDistribution(list(hyper.choices))
+        return distributions.CategoricalDistribution(list(hyper.choices))
     low, high = hyper.search_range
     if hyper.law == "int":
-        return laws.IntDistribution(int(low), int(high))
-    return laws.FloatDistribution(low, high, log=hyper.law == "log")
+        return distributions.IntDistribution(int(low), int(high))
+    return distributions.FloatDistribution(low, high, log=hyper.law == "log")
 
 
 def import_optuna() -> Any:
-    """Optuna, its own progress lines switched off."""
+    """Import Optuna and turn off its log messages below errors.
+
+    Raises:
+        MissingDependencyError: Optuna is not installed.
+    """
     try:
         import optuna
     except ImportError as error:
-        raise InputError("`edgemask tune` needs Optuna: pip install 'edgemask[tune]'") from error
+        raise MissingDependencyError("`edgemask tune` needs Optuna: install edgemask[tune]") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

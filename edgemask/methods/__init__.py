@@ -1,1 +1,1 @@
-"""Methods, one file each, behind the interface of `base` and in the registry of `registry`."""
+"""Training methods, one file each. `base` defines their interface, and `registry` lists them by name."""

@@ -1,24 +1,35 @@
-"""Adversarial data augmentation (ADA): fictitious domains, hard for the classifier yet near to it in meaning, are added
-to the training data in rounds.
+"""Adversarial data augmentation (ADA).
 
 R. Volpi, H. Namkoong, O. Sener, J. Duchi, V. Murino and S. Savarese, "Generalizing to Unseen Domains via Adversarial
 Data Augmentation", NeurIPS 2018.
 
+Fictitious domains, which are hard for the classifier but close to the data in its last hidden layer, are added to the
+training data in rounds:
+
     min_θ mean_{j ≤ k} ℓ(θ; X_j, Y),    X_k = argmax_X Σ_v ℓ(θ; X, y_v) - (γ/2) ‖z_θ(X)_v - z_θ(X_{k-1})_v‖²
 
-with X_0 the data. From the paper: the objective, z the last hidden layer, K rounds, each of T_max plain gradient steps
-from the round before, the result added to the data and never changed again. K and T_max are those of their public code.
-Ours: a sample is a node, and a round perturbs the features of all nodes of a graph at once, with its edges as they are,
-so that every round adds a graph to each source; the rounds at equal distances over the epochs (theirs: after every 100
-steps of a batch); no dropout while ascending; a rate of 1 / γ at first (theirs is 1 on means over a batch), quartered
-by every step that would lower the objective, which is not taken: so the loss of what is added is higher by at least γ/2
-times its squared distance. γ = 10, the least power of ten under which the citation sources are still learnt: under
-their 1, whose distance is a mean over 1,024 coordinates, the classifier comes to read the labels off the added graphs,
-and the loss of the originals rises again (from 0.65 to 1.25 on ACM and Citation).
+with X_0 the data.
 
-The features, sparse and constant, cannot be perturbed where they stand. But the gradient of X is (∂/∂XW) Wᵀ, where W is
-the first linear map: the sum of all steps of a round is D Wᵀ with D of the size of the map's output, and X + D Wᵀ, kept
-in these two parts (`Shifted`), is the perturbed input itself, not a stand-in for it.
+From the paper: the objective; z is the last hidden layer; there are K rounds, each of T_max plain gradient steps that
+start from the result of the round before; the result is added to the data and never changes again. K and T_max have the
+values of the authors' public code.
+
+Choices made here:
+
+- A sample is a node. A round perturbs the features of all nodes of a graph at once and keeps its edges, so every round
+  adds one graph to each source.
+- The rounds are spaced evenly over the epochs (authors: after every 100 steps of a batch).
+- There is no dropout during the ascent.
+- The step size is 1 / γ at first (authors: 1, on means over a batch). A step that would lower the objective is not
+  taken, and the step size is divided by 4. The loss of an added graph is therefore higher by at least γ/2 times its
+  squared distance.
+- γ = 10 is the smallest power of ten with which the citation sources are still learnt. With the authors' value of 1,
+  whose distance is a mean over 1,024 coordinates, the classifier learns to read the labels off the added graphs, and
+  the loss of the original graphs rises again (from 0.65 to 1.25 on ACM and Citation).
+
+The features are sparse and constant, so they cannot be perturbed in place. However, the gradient of X is (∂/∂XW) Wᵀ,
+where W is the first linear map. The sum of all steps of a round is therefore D Wᵀ, where D has the size of the map's
+output. X + D Wᵀ is stored in these two parts (`Shifted`); it is exactly the perturbed input, not an approximation.
 """
 
 from __future__ import annotations
@@ -42,33 +53,40 @@ from edgemask.runtime import checkpoint
 
 
 class ADA(ERM):
+    """Risk minimisation on the sources and on the adversarial graphs added to them."""
+
     hyper: ClassVar[Mapping[str, HyperParameter]] = {
-        "augmentations": HyperParameter(3, 1, law="int", search=(1, 5), about="rounds, K"),
-        "ascents": HyperParameter(15, 1, law="int", search=(5, 30), about="ascent steps of a round, T_max"),
+        "augmentations": HyperParameter(3, 1, law="int", search=(1, 5), about="K, number of rounds"),
+        "ascents": HyperParameter(15, 1, law="int", search=(5, 30), about="T_max, ascent steps per round"),
         "ascent_lr": HyperParameter(
-            1.0, 1e-6, law="log", search=(0.01, 10), about="first rate of the ascents, times γ"
+            1.0, 1e-6, law="log", search=(0.01, 10), about="initial step size of the ascent, multiplied by γ"
         ),
-        "gamma": HyperParameter(10.0, 1e-3, law="log", search=(1, 1000), about="weight of the distance, γ"),
+        "gamma": HyperParameter(10.0, 1e-3, law="log", search=(1, 1000), about="γ, weight of the distance"),
     }
 
     def build(self) -> dict[str, nn.Module]:
+        """Return the classifier."""
         if self.recipe.batch_size is not None:
-            raise InputError(f"ada keeps copies of whole graphs: batch_size must be None, got {self.recipe.batch_size}")
+            raise InputError(
+                f"ada stores copies of whole graphs: batch_size must be None, got {self.recipe.batch_size}"
+            )
         if self.recipe.layers < 2:
             raise InputError("ada measures distances in the last hidden layer: layers must be at least 2, got 1")
         self.added: dict[str, list[tuple[Tensor, Tensor]]] = {}  # D and Wᵀ of each round, by source
         return super().build()
 
     def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
+        """Add graphs if a round is due, and train for one epoch."""
         (part,) = self.iter_batches(sources, epoch)
         pairs, last = list(part), int(self.hparams["augmentations"])
         for _ in range(sum(k * self.recipe.epochs // (last + 1) == epoch for k in range(1, last + 1))):
             for source, edges in pairs:
                 self.added.setdefault(source.domain.name, []).append(self.augment(source, edges))
-            self.replays.clear()  # a step on more graphs is another step
+            self.replays.clear()  # captured steps do not include the new graphs
         return floats(self.replayed(self.joint_step, pairs))
 
     def joint_step(self, pairs: Pairs) -> Record:
+        """Take one step on the mean risk of each source's graphs."""
         means, record = [], Record()
         for source, edges in pairs:
             risks = torch.stack([self.risk(graph, edges) for graph in self.graphs(source)])
@@ -80,40 +98,45 @@ class ADA(ERM):
         return record
 
     def graphs(self, source: Source) -> list[Source]:
-        """A source and what the rounds so far have added to it."""
-        found = [source]
+        """Return a source and the graphs that earlier rounds added to it."""
+        copies = [source]
         for a, b in self.added.get(source.domain.name, []):
-            shifted: Any = Shifted(found[-1].domain.x, a, b)
-            found.append(dataclasses.replace(source, domain=dataclasses.replace(source.domain, x=shifted)))
-        return found
+            shifted: Any = Shifted(copies[-1].domain.x, a, b)
+            copies.append(dataclasses.replace(source, domain=dataclasses.replace(source.domain, x=shifted)))
+        return copies
 
     def augment(self, source: Source, edges: Edges) -> tuple[Tensor, Tensor]:
-        """A round of ascents from the source's newest graph: D and Wᵀ of what it changes."""
+        """Run one round of ascent steps from the newest graph of a source.
+
+        Returns:
+            The two factors D and Wᵀ of the change of the features.
+        """
         task: Any = self.networks["task"].eval().requires_grad_(False)
         start, labels = self.graphs(source)[-1].domain.x, source.domain.labels()[source.train]
         traced = Traced(start)
         z0 = task.embed(traced, edges).detach()
         b = torch.cat([weight.T for weight in traced.weights])
 
-        def climb(a: Tensor) -> tuple[Tensor, Tensor]:
+        def objective(a: Tensor) -> tuple[Tensor, Tensor]:
             traced = Traced(Shifted(start, a, b))
             z = task.embed(traced, edges)
             loss = F.cross_entropy(task.read(z, edges).index_select(0, source.train), labels, reduction="sum")
-            goal = loss - float(self.hparams["gamma"]) / 2 * (z - z0).square().sum()
-            return goal.detach(), torch.cat(torch.autograd.grad(goal, traced.products), dim=1)
+            value = loss - float(self.hparams["gamma"]) / 2 * (z - z0).square().sum()
+            return value.detach(), torch.cat(torch.autograd.grad(value, traced.products), dim=1)
 
         a, rate = z0.new_zeros(len(z0), len(b)), float(self.hparams["ascent_lr"]) / float(self.hparams["gamma"])
-        goal, up = climb(a)
+        value, gradient = objective(a)
         for _ in range(int(self.hparams["ascents"])):
-            higher, up_there = climb(a + rate * up)
-            if higher > goal:
-                a, goal, up = a + rate * up, higher, up_there
+            next_value, next_gradient = objective(a + rate * gradient)
+            if next_value > value:
+                a, value, gradient = a + rate * gradient, next_value, next_gradient
             else:
                 rate /= 4
         task.requires_grad_(True)
         return a, b
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return everything the next epoch depends on, including the added graphs."""
         tensors, numbers = super().state()
         for name, rounds in self.added.items():
             for k, (a, b) in enumerate(rounds):
@@ -121,17 +144,18 @@ class ADA(ERM):
         return tensors, numbers
 
     def load_state(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
         super().load_state(tensors, numbers)
-        held = {key: t.clone().to(self.device) for key, t in checkpoint.unpack("added", tensors).items()}
-        self.added = {key.removeprefix("0/a/"): [] for key in held if key.startswith("0/a/")}
+        stored = {key: t.clone().to(self.device) for key, t in checkpoint.unpack("added", tensors).items()}
+        self.added = {key.removeprefix("0/a/"): [] for key in stored if key.startswith("0/a/")}
         for name, rounds in self.added.items():
-            while f"{len(rounds)}/a/{name}" in held:
-                rounds.append((held[f"{len(rounds)}/a/{name}"], held[f"{len(rounds)}/b/{name}"]))
+            while f"{len(rounds)}/a/{name}" in stored:
+                rounds.append((stored[f"{len(rounds)}/a/{name}"], stored[f"{len(rounds)}/b/{name}"]))
         self.replays.clear()
 
 
 class Traced:
-    """An input that remembers the weights it is multiplied by, and the products, as leaves of the gradient."""
+    """An input that stores the weights it is multiplied by, and the products, as leaves with gradients."""
 
     def __init__(self, x: Any):
         self.x, self.weights, self.products = x, list[Tensor](), list[Tensor]()
@@ -144,4 +168,4 @@ class Traced:
 
 STATUS = "full"
 CITATION = "Volpi et al., Generalizing to Unseen Domains via Adversarial Data Augmentation, NeurIPS 2018"
-SUMMARY = "graphs with adversarial features, near in the last hidden layer, are added to the sources in rounds"
+SUMMARY = "adds graphs with adversarial features, close in the last hidden layer, to the sources in rounds"

@@ -1,4 +1,4 @@
-"""Graphs that do not fit: batches of training nodes, each with the sampled neighbourhood its logits depend on."""
+"""Batches of training nodes for large graphs, each with the sampled neighbourhood its logits depend on."""
 
 from __future__ import annotations
 
@@ -17,11 +17,24 @@ from edgemask.seeds import derive, torch_stream
 
 
 class Batches:
-    """All batches of one epoch, `rounds` of them from each source.
+    """All batches of one epoch.
 
-    The training nodes of a source are shuffled and cut into ⌈n / batch_size⌉ batches of the same size, give or take a
-    node; a source with fewer batches than the largest goes round again. A batch is cut into shards of the same size,
-    give or take a node. `edges` are the sources' edges in this epoch.
+    The training nodes of a source are shuffled and cut into ⌈n / batch_size⌉ batches whose sizes differ by at most one
+    node. A source with fewer batches than the largest one starts again from its first batch. Every batch is cut into
+    shards whose sizes differ by at most one node.
+
+    Args:
+        recipe: Settings `batch_size`, `fan_out` and `shards`.
+        sources: The sources to train on.
+        edges: Edges of every source in this epoch.
+        seed: Seed of the run.
+        epoch: Number of the epoch.
+
+    Attributes:
+        rounds: Number of batches taken from each source.
+
+    Raises:
+        InputError: The recipe has no `batch_size`, or a batch has fewer nodes than there are shards.
     """
 
     def __init__(self, recipe: Recipe, sources: Sequence[Source], edges: Sequence[Edges], seed: int, epoch: int):
@@ -34,8 +47,8 @@ class Batches:
         for source, drawn in zip(sources, edges, strict=True):
             name, nodes, count = source.domain.name, source.train, math.ceil(len(source.train) / size)
             if len(nodes) // count < recipe.shards:
-                found = f"{len(nodes)} training nodes in batches of {len(nodes) // count}"
-                raise InputError(f"graph {name!r}: {found} cannot be cut into shards = {recipe.shards}")
+                problem = f"{len(nodes)} training nodes in batches of {len(nodes) // count}"
+                raise InputError(f"graph {name!r}: {problem} cannot be cut into shards = {recipe.shards}")
             salt = derive(seed, "neighbours", name, epoch) if any(f >= 0 for f in self.fan_outs) else None
             self.neighbours.append(Neighbours(drawn, salt))
             order = torch.randperm(len(nodes), generator=torch_stream(seed, "batches", name, epoch))
@@ -43,7 +56,7 @@ class Batches:
         self.rounds = max(map(len, self.batches))
 
     def part(self, i: int, number: int, shard: int) -> tuple[Source, Edges]:
-        """A shard of source i's batch in round `number`, as a source of its own, and its edges."""
+        """Return a shard of source i's batch in round `number`, as a source of its own, and its edges."""
         source, neighbours, batches = self.sources[i], self.neighbours[i], self.batches[i]
         seeds = torch.tensor_split(batches[number % len(batches)], self.shards)[shard]
         nodes, chosen = neighbours.around(seeds, self.fan_outs)
@@ -62,21 +75,36 @@ class Batches:
 
 
 class Neighbours:
-    """The edges of one epoch, by destination. Those into a node stand in an order that a hash of `salt` and the edge's
-    two ends alone decides, and the first `fan_out` of them are the node's sample: the same in every batch, shard and
-    process, and a part of the sample at any larger fan-out. Without a salt nothing is to be cut."""
+    """The edges of one epoch, grouped by destination.
+
+    The edges into a node are ordered by a hash of `salt` and the edge's two ends. The first `fan_out` of them are the
+    node's sample. The sample is therefore the same in every batch, shard and process, and a smaller fan-out keeps a
+    subset of what a larger one keeps.
+
+    Args:
+        edges: Edges of the epoch.
+        salt: Seed of the hash; None if no neighbours are to be dropped.
+    """
 
     def __init__(self, edges: Edges, salt: int | None):
         self.src, self.dst, self.origin = edges.src[edges.real], edges.dst[edges.real], edges.origin
         if salt is not None:
             number = scramble(scramble(self.src ^ salt) ^ self.dst) & 0xFFFFFFFF
-            order = ((self.dst << 32) + number).sort(stable=True).indices  # the destinations stay where they are
+            order = ((self.dst << 32) + number).sort(stable=True).indices  # does not move the destinations
             self.src, self.origin = self.src[order], self.origin[order]
-        self.indptr = edges.indptr - torch.arange(edges.num_nodes + 1, device=self.dst.device)  # self-loops left out
+        self.indptr = edges.indptr - torch.arange(edges.num_nodes + 1, device=self.dst.device)  # without self-loops
 
     def around(self, seeds: Tensor, fan_outs: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """The nodes within as many hops of `seeds` as there are fan-outs, in order, and the numbers of the edges into
-        those nearer than that; a fan-out of -1 keeps them all."""
+        """Return the neighbourhood of some nodes.
+
+        Args:
+            seeds: Nodes of the batch.
+            fan_outs: Edges to keep per node, one value per hop from the seeds outwards; -1 keeps all.
+
+        Returns:
+            The nodes within `len(fan_outs)` hops, sorted, and the positions of the edges into all nodes but the
+                outermost ones.
+        """
         nodes = frontier = seeds.sort().values
         chosen = [seeds.new_empty(0)]
         for fan_out in fan_outs:
@@ -92,14 +120,14 @@ class Neighbours:
         return nodes.sort().values, torch.cat(chosen)
 
     def among(self, nodes: Tensor, chosen: Tensor) -> Edges:
-        """The edges with these numbers as a graph of the given nodes alone."""
+        """Return the edges at the given positions, as a graph of only the given nodes."""
         src, dst = (torch.searchsorted(nodes, ends[chosen]) for ends in (self.src, self.dst))
         order = torch.argsort(dst * len(nodes) + src)
         return Edges.build(src[order], dst[order], len(nodes), self.origin[chosen[order]])
 
 
 def scramble(x: Tensor) -> Tensor:
-    """The 64-bit finaliser of SplitMix64 on int64, whose products wrap around."""
+    """Apply the 64-bit finaliser of SplitMix64 to int64 values, whose products wrap around."""
     x = (x ^ ((x >> 30) & (2**34 - 1))) * (0xBF58476D1CE4E5B9 - 2**64)
     x = (x ^ ((x >> 27) & (2**37 - 1))) * (0x94D049BB133111EB - 2**64)
     return x ^ ((x >> 31) & (2**33 - 1))

@@ -1,4 +1,4 @@
-"""CaNet: a mixture of propagation networks, chosen for every node and layer by an estimate of its pseudo environment.
+"""CaNet: a mixture of propagation networks, weighted for each node and layer by an estimated pseudo environment.
 
 Q. Wu, F. Nie, C. Yang, T. Bao and J. Yan, "Graph Out-of-Distribution Generalization via Causal Intervention", WWW 2024.
 
@@ -6,12 +6,19 @@ Q. Wu, F. Nie, C. Yang, T. Bao and J. Yan, "Graph Out-of-Distribution Generaliza
 
     h_v ← ReLU(h_v + Σ_k e_{v,k} W_k [(Â(s) h)_v ‖ h_v]),    e_v a Gumbel-softmax sample of q_φ, temperature τ
 
-From the paper and its public code: the objective, the layer (an environment's own weights on the aggregated and the
-node's own features, a residual sum), an estimator per layer, samples in training and q itself at inference, a linear
-map before and behind. Defaults are those their code runs on citation networks: K = 3, τ = 1, λ = 1, an estimator that
-sees the neighbours (`estimator` = graph; the paper's equation is `node`). Ours: KL in closed form, where their code has
-one sample of it less its constant; self-loops in Â; no dropout of the features themselves, which are sparse and
-constant; cross-entropy whatever the number of classes. Only the GCN form is built; the paper has one with attention.
+From the paper and its public code: the objective; the layer (each environment has its own weights for the aggregated
+features and for the node's own features, with a residual sum); one estimator per layer; samples in training and q
+itself at inference; a linear map before the first layer and after the last. The defaults are those that the code uses
+for citation networks: K = 3, τ = 1, λ = 1, and an estimator that sees the neighbours (`estimator` = graph; the equation
+in the paper is `node`).
+
+Choices made here:
+
+- The KL divergence is computed in closed form; the code uses one sample of it and omits its constant.
+- Â includes self-loops.
+- There is no dropout on the features themselves, which are sparse and constant.
+- The loss is the cross-entropy for any number of classes.
+- Only the GCN form is implemented; the paper also has one with attention.
 """
 
 from __future__ import annotations
@@ -35,7 +42,11 @@ from edgemask.nn.tensors import Edges, SparseMatrix
 
 
 class MixtureNet(Backbone):
-    """The classifier; `log_q` holds, layer by layer, what the last forward pass in training inferred (N × K)."""
+    """The classifier.
+
+    Attributes:
+        log_q: For each layer, the N × K log-probabilities that the last forward pass in training mode inferred.
+    """
 
     def __init__(
         self,
@@ -59,24 +70,27 @@ class MixtureNet(Backbone):
         self.log_q: list[Tensor] = []
 
     def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
+        """Return the N × C logits."""
         self.log_q = []
         return super().forward(x, edges, s)
 
     def weigh(self, edges: Edges, s: Tensor | None) -> Tensor:
+        """Return the weights of a GCN for all edges."""
         return gcn_weights(edges, s)
 
     def receive(self, i: int, h: Any) -> Tensor:
+        """Apply the input map (i = 0) or layer i - 1, then dropout."""
         h = F.relu(self.first(h)) if i == 0 else self.mix(i - 1, h)
         return F.dropout(h, self.dropout, self.training)
 
     def mix(self, i: int, both: Tensor) -> Tensor:
-        """Layer i on [Âh ‖ h]: every environment's network, summed by the node's weights."""
+        """Apply layer i to [Âh ‖ h]: sum the environments' networks with the node's weights."""
         own = both[:, both.shape[1] // 2 :]
         outputs = self.experts[i](both).unflatten(1, (self.environments, -1))
         return F.relu(own + (self.infer(i, both).unsqueeze(1) @ outputs).squeeze(1))
 
     def infer(self, i: int, both: Tensor) -> Tensor:
-        """The weights of the environments in layer i: q, or in training a sample of it."""
+        """Return the environments' weights in layer i: q itself, or a sample of q in training mode."""
         logits = self.estimators[i](both if self.neighbours else both[:, both.shape[1] // 2 :])
         if not self.training:
             return logits.softmax(1)  # type: ignore[no-any-return]
@@ -84,27 +98,37 @@ class MixtureNet(Backbone):
         return F.gumbel_softmax(logits, self.tau)
 
     def send(self, i: int, h: Any) -> Tensor:
+        """Return the messages of round i, or the logits after the last round."""
         z: Tensor = h if i < self.rounds else self.out(h)
         return z
 
     def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
+        """Return [Âz ‖ z]."""
         return torch.cat([aggregate(edges, weight, z), z], dim=1)
 
 
 class CaNet(ERM):
+    """Risk minimisation with a KL term that keeps the inferred environments close to uniform."""
+
     hyper: ClassVar[Mapping[str, HyperParameter]] = {
-        "environments": HyperParameter(3, 1, law="int", search=(2, 10), about="number of pseudo environments, K"),
-        "tau": HyperParameter(1.0, 0.01, law="log", search=(0.5, 5), about="temperature of the Gumbel-softmax, τ"),
-        "weight": HyperParameter(1.0, 0, law="log", search=(0.01, 10), about="of the KL term, λ"),
+        "environments": HyperParameter(3, 1, law="int", search=(2, 10), about="K, number of pseudo environments"),
+        "tau": HyperParameter(1.0, 0.01, law="log", search=(0.5, 5), about="τ, temperature of the Gumbel-softmax"),
+        "weight": HyperParameter(1.0, 0, law="log", search=(0.01, 10), about="λ, weight of the KL term"),
         "estimator": HyperParameter(
-            "graph", law="choice", choices=("graph", "node"), about="whether it sees the neighbours"
+            "graph",
+            law="choice",
+            choices=("graph", "node"),
+            about="graph: the estimator sees the neighbours; node: it does not",
         ),
     }
 
     def build(self) -> dict[str, nn.Module]:
+        """Return the mixture network."""
         r = self.recipe
         if r.backbone != "gcn":
-            raise InputError(f"canet is a network of its own, of GCN form: backbone must be gcn, got {r.backbone}")
+            raise InputError(
+                f"canet has its own network, which is based on a GCN: backbone must be gcn, got {r.backbone}"
+            )
         network = MixtureNet(
             *(self.num_features, r.hidden, self.num_classes, r.layers, r.dropout),
             environments=int(self.hparams["environments"]),
@@ -114,6 +138,7 @@ class CaNet(ERM):
         return {"task": network}
 
     def joint_step(self, pairs: Pairs) -> Record:
+        """Take one step on the mean over the sources of risk and weighted KL term."""
         goals, record = [], Record()
         for source, edges in pairs:
             name, risk = source.domain.name, self.risk(source, edges)
@@ -125,19 +150,17 @@ class CaNet(ERM):
 
     @property
     def log_q(self) -> list[Tensor]:
-        """What the last forward pass inferred."""
+        """Log-probabilities of the environments, as inferred by the last forward pass, one tensor per layer."""
         task = self.networks["task"]
         assert isinstance(task, MixtureNet)
         return task.log_q
 
 
 def from_uniform(log_q: Tensor) -> Tensor:
-    """The mean of KL(q ‖ uniform) over the rows of log q."""
+    """Return the mean of KL(q ‖ uniform) over the rows of log q."""
     return (log_q.exp() * log_q).sum(1).mean() + math.log(log_q.shape[1])
 
 
 STATUS = "full"
 CITATION = "Wu et al., Graph Out-of-Distribution Generalization via Causal Intervention, WWW 2024"
-SUMMARY = (
-    "propagation networks mixed for each node by inferred environments, which a KL term keeps near uniform (GCN form)"
-)
+SUMMARY = "mixes propagation networks per node by inferred environments, which a KL term keeps near uniform (GCN form)"

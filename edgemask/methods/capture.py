@@ -1,4 +1,4 @@
-"""Steps of training as captured CUDA graphs: recorded once, replayed every epoch on that epoch's edges."""
+"""Training steps captured as CUDA graphs: recorded once, then replayed on the edges of every epoch."""
 
 from __future__ import annotations
 
@@ -11,33 +11,44 @@ from torch import Tensor, nn
 from edgemask.nn.backend import backend
 from edgemask.nn.tensors import Edges
 
-WARM_UP = 2  # calls before the capture, in which kernels are compiled and optimisers make their state
-LARGEST_CAPTURE = 1 << 21  # edges; beyond, the launches that a capture saves do not matter
-ROOM = 32  # a capture has room for 1/32 more edges than the first sample had
+WARM_UP = 2  # calls before the capture, which compile kernels and create the state of the optimisers
+LARGEST_CAPTURE = 1 << 21  # edges; on larger graphs the kernel launches that a capture saves do not matter
+ROOM = 32  # a capture has room for 1/32 more edges than the sample it is made from
 
 
 def captures(networks: nn.Module) -> bool:
-    """Whether the kernels these networks run on can be captured: Triton's, which are for float32."""
+    """Tell whether these networks' kernels can be captured. Triton's can, which support float32 only."""
     return all(p.dtype == torch.float32 and backend(p).__name__.endswith(".gpu") for p in networks.parameters())
 
 
-def _takes(held: Edges, edges: Edges) -> bool:
-    """Whether captured edges can take over these: they are the very same, or fit in without filling of their own."""
-    return edges is held or (held.count is not None and edges.count is None and len(edges.src) <= len(held.src))
+def _fits(captured: Edges, edges: Edges) -> bool:
+    """Tell whether `edges` can be used by a capture made with the edges `captured`.
+
+    They can if they are the same object, or if they are unpadded and fit into padded captured edges.
+    """
+    return edges is captured or (
+        captured.count is not None and edges.count is None and len(edges.src) <= len(captured.src)
+    )
 
 
 @cache
 def capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """One stream for all captures of a device: every stream that multiplies matrices holds a workspace of its own."""
+    """Return the stream on which everything of a device is captured.
+
+    One stream is shared because every stream that multiplies matrices holds its own workspace.
+    """
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class Replay:
-    """`step(*edges)`, one or more steps of training without a look from the host, returning scalars by name.
+    """Runs `step(*edges)` as a captured CUDA graph.
 
-    Edges may be the same object every time, of a graph that does not change or padded ones with new content; others are
-    copied. All that a step changes must be changed in place; its randomness may come from the device's default
-    generator, whose seed at the time of a replay counts. A sample too large for the capture is captured anew.
+    `step` takes one or more training steps and returns scalars by name. It must not read values on the host, and must
+    change everything it changes in place. It may draw from the device's default generator, whose seed at the time of
+    a replay counts.
+
+    The edges may be the same objects in every call, either because the graph does not change or because they are
+    padded and have new content. Other edges are copied into padded ones. A sample that does not fit is captured again.
     """
 
     def __init__(self, step: Callable[..., dict[str, Tensor]]):
@@ -48,31 +59,32 @@ class Replay:
         self.values = torch.empty(0)
 
     def __call__(self, *edges: Edges) -> dict[str, Tensor]:
+        """Run the step on the given edges and return what it measured."""
         if not self.edges:
             self.edges, self.calls = list(edges), 0
-        elif not all(map(_takes, self.edges, edges)):  # they change: from now on they are copied to where there is room
+        elif not all(map(_fits, self.edges, edges)):  # the edges change: copy them into padded ones from now on
             self.edges = [e if e.count is not None else e.padded(len(e.src) + len(e.src) // ROOM) for e in edges]
             self.graph, self.calls = None, 0
         else:
-            for held, e in zip(self.edges, edges, strict=True):
-                if e is not held:
-                    held.copy_(e.padded(len(held.src)))
+            for captured, e in zip(self.edges, edges, strict=True):
+                if e is not captured:
+                    captured.copy_(e.padded(len(captured.src)))
         self.calls += 1
         if self.calls <= WARM_UP:
-            return self._aside()
+            return self._run_uncaptured()
         if self.graph is None:
             self._capture()
         assert self.graph is not None
         self.graph.replay()
         return dict(zip(self.names, self.values.clone().unbind(), strict=True))
 
-    def _aside(self) -> dict[str, Tensor]:
-        """Run the step as it is, on a stream of its own, as a capture will."""
-        here, aside = torch.cuda.current_stream(), capture_stream(self.edges[0].src.device)
-        aside.wait_stream(here)
-        with torch.cuda.stream(aside):
+    def _run_uncaptured(self) -> dict[str, Tensor]:
+        """Run the step without a capture, on the stream that a capture uses."""
+        current, side = torch.cuda.current_stream(), capture_stream(self.edges[0].src.device)
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
             record = self.step(*self.edges)
-        here.wait_stream(aside)
+        current.wait_stream(side)
         return record
 
     def _capture(self) -> None:

@@ -1,22 +1,22 @@
-"""DANN: representations from which no discriminator can tell the source.
+"""DANN: representations from which a discriminator cannot recognise the source.
 
 Y. Ganin, E. Ustinova, H. Ajakan, P. Germain, H. Larochelle, F. Laviolette, M. Marchand, V. Lempitsky,
 "Domain-Adversarial Training of Neural Networks", JMLR 17, 2016.
 
     min_{θ} max_{φ} (1/M) Σ_i [ R_i(θ) - λ ℓ(d_φ(h_i), i) ],   λ = w (2 / (1 + e^{-10 p}) - 1),  p = epoch / epochs
 
-h_i is the representation of source i's training nodes, what the last linear map starts from, ℓ the cross-entropy and
-d_φ the discriminator, with the sources as its classes. One step moves both: a layer between h and d_φ passes values on
-and gradients back times -λ.
+h_i is the representation of source i's training nodes, which is the input of the last linear map. ℓ is the
+cross-entropy, and d_φ is the discriminator, whose classes are the sources. One step updates both: a layer between h and
+d_φ passes values through unchanged and multiplies gradients by -λ.
 
-Rebuilt in full. The paper tells a source from a target; in domain generalisation the sources are told apart, as in
-DomainBed and GOOD. From the paper: the reversed gradient and the course of λ (DomainBed instead alternates steps and
-keeps λ fixed). Ours: the discriminator is an MLP with one hidden layer as wide as the classifier's, under the same
-Adam and weight decay; every source counts the same in ℓ.
+This is a full implementation. The paper distinguishes a source from a target; in domain generalisation the sources are
+distinguished from each other, as in DomainBed and GOOD. From the paper: the reversed gradient and the schedule of λ
+(DomainBed alternates steps instead and keeps λ fixed). Choices made here: the discriminator is an MLP with one hidden
+layer as wide as the classifier's, with the same Adam and weight decay; every source has the same weight in ℓ.
 
-Defaults: w 0.01 is the middle of the values GOOD (Gui et al., NeurIPS 2022) publishes on its eight splits of the
-citation networks Cora and Arxiv, under the same course of λ; the paper's, for images, is 1. With one source there is
-nothing to tell, and this is risk minimisation.
+Defaults: w = 0.01 is the middle of the values that GOOD (Gui et al., NeurIPS 2022) publishes for its eight splits of
+the citation networks Cora and Arxiv, with the same schedule of λ; the paper uses 1, for images. With one source there
+is nothing to distinguish, and the method is plain risk minimisation.
 """
 
 from __future__ import annotations
@@ -35,49 +35,57 @@ from edgemask.methods.execution import Record
 from edgemask.methods.penalised import Aligned, SourceOutput, losses
 from edgemask.methods.sources import Pairs, Source
 
-MOST_SOURCES = 256  # outputs of the discriminator, which is built before the sources are known; the first M are used
+MOST_SOURCES = 256  # outputs of the discriminator; it is built before the sources are known, and the first M are used
 
 
 class DANN(Aligned):
+    """Risk minimisation against a discriminator that predicts the source from the representation."""
+
     hyper: ClassVar = {
-        "weight": HyperParameter(0.01, 0, law="log", search=(1e-3, 1e1), about="of the reversed gradient, at the end")
+        "weight": HyperParameter(
+            0.01, 0, law="log", search=(1e-3, 1e1), about="w, final weight of the reversed gradient"
+        )
     }
 
     def build(self) -> dict[str, nn.Module]:
+        """Return the classifier and the discriminator."""
         networks, hidden = super().build(), self.recipe.hidden
         layers = nn.Linear(self.width, hidden), nn.ReLU(), nn.Linear(hidden, MOST_SOURCES)
         return networks | {"discriminator": nn.Sequential(*layers)}
 
     def make_optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return one optimiser for both networks."""
         return {"task": self.adam(self.networks, self.recipe.lr, self.recipe.weight_decay)}
 
     def strength(self, epoch: int) -> float:
-        """λ: from 0 to the weight."""
+        """Return λ, which rises from 0 to the weight during training."""
         return super().strength(epoch) * (2 / (1 + math.exp(-10 * epoch / self.recipe.epochs)) - 1)
 
     def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
+        """Train for one epoch."""
         if len(sources) > MOST_SOURCES:
-            raise InputError(f"DANN tells at most {MOST_SOURCES} sources apart, got {len(sources)}")
+            raise InputError(f"DANN can tell at most {MOST_SOURCES} sources apart, got {len(sources)}")
         return super().update(sources, epoch)
 
     def joint_step(self, pairs: Pairs) -> Record:
-        seen = [self.look(source, edges) for source, edges in pairs]
-        risks = torch.stack([s.risk for s in seen])
-        telling = self.penalty(risks, seen)
-        self.step("task", risks.mean() + telling)
-        return {**losses(seen, risks), "discriminator": telling.detach()}
+        """Take one step on the mean risk plus the discriminator's loss."""
+        outputs = [self.look(source, edges) for source, edges in pairs]
+        risks = torch.stack([output.risk for output in outputs])
+        domain_loss = self.penalty(risks, outputs)
+        self.step("task", risks.mean() + domain_loss)
+        return {**losses(outputs, risks), "discriminator": domain_loss.detach()}
 
-    def penalty(self, risks: Tensor, seen: Sequence[SourceOutput]) -> Tensor:
-        """The discriminator's loss; its gradient reaches the representations reversed."""
-        told = []
-        for i, h in enumerate(s.h for s in seen if s.h is not None):
-            logits = self.wrapped["discriminator"](reverse(h, self.weight))[:, : len(seen)]
-            told.append(F.cross_entropy(logits, torch.full((len(h),), i, device=h.device)))
-        return torch.stack(told).mean()
+    def penalty(self, risks: Tensor, outputs: Sequence[SourceOutput]) -> Tensor:
+        """Return the discriminator's loss. Its gradient is reversed before it reaches the representations."""
+        domain_losses = []
+        for i, h in enumerate(output.h for output in outputs if output.h is not None):
+            logits = self.wrapped["discriminator"](reverse(h, self.weight))[:, : len(outputs)]
+            domain_losses.append(F.cross_entropy(logits, torch.full((len(h),), i, device=h.device)))
+        return torch.stack(domain_losses).mean()
 
 
 def reverse(h: Tensor, factor: Tensor) -> Tensor:
-    """h itself; its gradient is -factor times what comes back."""
+    """Return h unchanged. In the backward pass its gradient is multiplied by -factor."""
     out: Tensor = _Reverse.apply(h, factor)  # type: ignore[no-untyped-call]
     return out
 
@@ -96,4 +104,4 @@ class _Reverse(torch.autograd.Function):
 
 STATUS = "full"
 CITATION = "Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016"
-SUMMARY = "risk, against a discriminator that tells the sources apart by their representations"
+SUMMARY = "risk, trained against a discriminator that predicts the source from the representation"

@@ -1,27 +1,33 @@
-"""EERM: Wu, Zhang, Yan and Wipf, "Handling Distribution Shifts on Graphs: An Invariance Perspective", ICLR 2022.
+"""EERM: explore-to-extrapolate risk minimisation.
+
+Wu, Zhang, Yan and Wipf, "Handling Distribution Shifts on Graphs: An Invariance Perspective", ICLR 2022.
 
     min_θ Var_k(R_k) + β mean_k(R_k),   R_k = ℓ(f_θ(G_k), Y),   G_k ~ p_{w_k}(· | G),   w = argmax_w Var_k(R_k)
 
-K context generators edit the edges of a source: every node draws `edits` entries of its row of the adjacency matrix
-from a softmax of free logits w_k, and each is flipped, an edge dropped or a missing one added. They learn by REINFORCE
-with the reward Var_k(R_k); the classifier takes one step on the objective for every `edit_steps` of theirs.
+K context generators edit the edges of a source. Every node draws `edits` entries of its row of the adjacency matrix
+from a softmax of free logits w_k, and each drawn entry is flipped: an edge is dropped, or a missing edge is added. The
+generators learn by REINFORCE with the reward Var_k(R_k). The classifier takes one step on the objective for every
+`edit_steps` steps of the generators.
 
-From the paper: the objective, the free logits, REINFORCE, the schedule. Its code scores the draws with the logits of
-another axis than it draws along, and starts them from whatever memory held; ours draws and scores by the same softmax,
-from logits of 0.
+From the paper: the objective, the free logits, REINFORCE and the schedule. The authors' code scores the draws with
+logits along a different axis than the one it draws along, and starts from uninitialised memory. This implementation
+draws and scores with the same softmax, and starts from logits of 0.
 
-Ours, and why:
-- The paper's logits are an N × N matrix per view. A node here has one logit for each of its in-edges and for
-  `candidates` nodes drawn once per source, so memory and time are linear: O(views · (edges + candidates · N)). Nearly
-  all entries of a row are absent edges that look alike; a fixed handful of them keeps the two kinds of edits.
+Choices made here:
+
+- The logits of the paper are an N × N matrix per view. Here a node has one logit for each of its in-edges and for
+  `candidates` nodes that are drawn once per source, so memory and time are linear:
+  O(views · (edges + candidates · N)). Nearly all entries of a row are absent edges that look alike; a small fixed set
+  of them preserves both kinds of edits.
 - On an enriched graph the original edges and the candidates are edited; the sampled feature-derived edges stay.
-- The `edits` draws are independent (one drawn twice counts once), so that their likelihood is a product.
-- The reward has a moving mean subtracted: without it all that was drawn becomes likelier.
-- Several sources: a variance each, as in the code, and one step on their mean objective.
+- The `edits` draws are independent, so that their likelihood is a product. An entry drawn twice is flipped once.
+- A moving mean is subtracted from the reward. Without it, everything that was drawn would become more likely.
+- With several sources there is one variance per source, as in the code, and one step on the mean of their objectives.
 
-Defaults: the code's for Cora (1 edit, β = 1) and Facebook (3 views, learning rate of the generators 0.005); it ramps β
-up on Twitch alone, we do not. Whole graphs only, and not captured: every view is another set of edges. About `views`
-times the time of plain risk minimisation, and the sorting of the edited edges.
+Defaults: those of the code for Cora (1 edit, β = 1) and Facebook (3 views, generator learning rate 0.005). The code
+increases β gradually on Twitch only; here β is constant. The method needs whole graphs, and its steps are not captured,
+because every view has different edges. It takes about `views` times as long as plain risk minimisation, plus the
+sorting of the edited edges.
 """
 
 from __future__ import annotations
@@ -41,33 +47,37 @@ from edgemask.nn.tensors import Edges, GraphTensors
 from edgemask.runtime import checkpoint
 from edgemask.seeds import torch_stream
 
-FORGETS = 0.1  # rate of the moving mean that is subtracted from the reward
+FORGETS = 0.1  # update rate of the moving mean that is subtracted from the reward
 
 
 class EERM(Method):
-    capturable = False  # every step draws edges to flip, whose number varies
+    """Minimises the variance and mean of risks over graphs that adversarial generators edit."""
+
+    capturable = False  # every step flips a different number of edges
 
     hyper: ClassVar = {
-        "views": HyperParameter(3, 2, 100, law="int", search=(2, 5), about="K, edited graphs per source"),
+        "views": HyperParameter(3, 2, 100, law="int", search=(2, 5), about="K, number of edited graphs per source"),
         "edits": HyperParameter(1, 1, 1000, law="int", search=(1, 5), about="draws per node and view"),
-        "candidates": HyperParameter(20, 1, 10**4, law="int", search=(5, 50), about="edges per node that may be added"),
-        "beta": HyperParameter(1.0, 0, law="log", search=(0.1, 10.0), about="β, of the mean risk beside the variance"),
-        "edit_lr": HyperParameter(5e-3, 0, law="log", search=(1e-4, 1e-2), about="learning rate of the generators"),
-        "edit_steps": HyperParameter(
-            1, 1, 100, law="int", search=(1, 3), about="their steps per one of the classifier"
+        "candidates": HyperParameter(
+            20, 1, 10**4, law="int", search=(5, 50), about="candidate edges per node that may be added"
         ),
+        "beta": HyperParameter(1.0, 0, law="log", search=(0.1, 10.0), about="β, weight of the mean risk"),
+        "edit_lr": HyperParameter(5e-3, 0, law="log", search=(1e-4, 1e-2), about="learning rate of the generators"),
+        "edit_steps": HyperParameter(1, 1, 100, law="int", search=(1, 3), about="generator steps per classifier step"),
     }
 
     def build(self) -> dict[str, nn.Module]:
+        """Return the classifier. The generators of a source are created when it is first used."""
         if self.recipe.batch_size is not None:
-            raise InputError(f"EERM edits whole graphs: batch_size must be None, got {self.recipe.batch_size}")
+            raise InputError(f"EERM needs whole graphs: batch_size must be None, got {self.recipe.batch_size}")
         if self.recipe.backbone == "mlp":
-            raise InputError("EERM edits edges, which backbone = 'mlp' ignores: use another backbone")
+            raise InputError("EERM edits edges, but backbone = 'mlp' ignores edges: use another backbone")
         self.editors: dict[str, Editor] = {}
-        self.held: Mapping[str, Tensor] = {}  # of a checkpoint, until its sources are seen
+        self.restored: Mapping[str, Tensor] = {}  # generators of a checkpoint, until their sources are used
         return super().build()
 
     def joint_step(self, pairs: Pairs) -> Record:
+        """Take one classifier step and `edit_steps` generator steps."""
         record: Record = {}
         objectives = []
         for source, edges in pairs:
@@ -83,7 +93,7 @@ class EERM(Method):
         return record
 
     def explore(self, source: Source, edges: Edges) -> Tensor:
-        """The risks of the views drawn for a source, whose generators then take a step."""
+        """Return the risks of newly drawn views of a source, and take a step of its generators."""
         editor = self.editor(source.domain)
         counts = editor.draw(int(self.hparams["edits"]))
         risks = torch.stack([self.risk(source, editor.edited(edges, drawn > 0)) for drawn in counts])
@@ -91,18 +101,19 @@ class EERM(Method):
         return risks
 
     def editor(self, domain: GraphTensors) -> Editor:
-        """The generators of a source, made when it is first seen."""
+        """Return the generators of a source. They are created when it is first used."""
         if domain.name not in self.editors:
             stream = torch_stream(self.seed, "candidates", domain.name)
             editor = Editor(domain, int(self.hparams["views"]), int(self.hparams["candidates"]), stream)
             editor.optimiser = self.adam(editor, float(self.hparams["edit_lr"]))
             self.editors[domain.name] = editor
-            if state := checkpoint.unpack(f"editor-{domain.name}", self.held):
+            if state := checkpoint.unpack(f"editor-{domain.name}", self.restored):
                 editor.load_state_dict(checkpoint.unpack("logits", state))
                 checkpoint.unpack_optimiser("optimiser", state, editor.optimiser)
         return self.editors[domain.name]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return everything the next epoch depends on, including the generators."""
         tensors, numbers = super().state()
         for name, editor in self.editors.items():
             parts = checkpoint.pack_module("logits", editor) | checkpoint.pack_optimiser("optimiser", editor.optimiser)
@@ -110,13 +121,14 @@ class EERM(Method):
         return tensors, numbers
 
     def load_state(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
         super().load_state(tensors, numbers)
         self.editors.clear()
-        self.held = {name: t for name, t in tensors.items() if name.startswith("editor-")}
+        self.restored = {name: t for name, t in tensors.items() if name.startswith("editor-")}
 
 
 class Editor(nn.Module):
-    """K generators of one source: logits of all that may be flipped, node by node: its in-edges and candidates."""
+    """K generators of one source, with a logit for every edge that may be flipped: in-edges and candidates."""
 
     optimiser: torch.optim.Optimizer
 
@@ -138,24 +150,24 @@ class Editor(nn.Module):
         self.register_buffer("baseline", torch.full((), torch.nan, device=device))
 
     def probabilities(self) -> Tensor:
-        """What each view's node flips: for every node a softmax over its own logits."""
+        """Return the probability of each flip in each view: for every node, a softmax over its own logits."""
         with torch.no_grad():
             e = (self.logits.double() - self.logits.double().amax(1, keepdim=True)).exp()
             totals = [torch.segment_reduce(row, "sum", lengths=self.lengths, unsafe=True) for row in e]
             return e / torch.stack(totals)[:, self.segment]
 
     def draw(self, edits: int) -> Tensor:
-        """How often each flip is drawn in each view, in `edits` independent draws of every node."""
+        """Return how often each flip is drawn in each view, in `edits` independent draws per node."""
         nodes, last = len(self.lengths), self.lengths.cumsum(0) - 1
-        below = self.probabilities().cumsum(1)  # a node's probabilities fill one unit of this line
-        at = torch.arange(nodes, device=below.device).unsqueeze(1)
-        u = (at + torch.rand(len(below), nodes, edits, device=below.device, dtype=below.dtype)).flatten(1)
+        below = self.probabilities().cumsum(1)  # each node's probabilities fill one interval of length 1
+        index = torch.arange(nodes, device=below.device).unsqueeze(1)
+        u = (index + torch.rand(len(below), nodes, edits, device=below.device, dtype=below.dtype)).flatten(1)
         drawn = torch.searchsorted(below, u, right=True).view(len(below), nodes, edits)
         drawn = drawn.clamp((last - self.lengths + 1).unsqueeze(1), last.unsqueeze(1)).flatten(1)
         return torch.zeros_like(below, dtype=torch.float32).scatter_add_(1, drawn, torch.ones_like(drawn).float())
 
     def edited(self, edges: Edges, flipped: Tensor) -> Edges:
-        """Edges with the flips of one view made."""
+        """Return the edges after the flips of one view."""
         n = edges.num_nodes
         keys = edges.dst[edges.real] * n + edges.src[edges.real]
         keys = keys[~torch.isin(keys, self.keys[flipped & self.present])]
@@ -163,16 +175,16 @@ class Editor(nn.Module):
         return Edges.build(keys % n, keys // n, n)
 
     def reinforce(self, counts: Tensor, reward: Tensor) -> None:
-        """A step of REINFORCE: Σ_k log p_k(draws) has the gradient counts - draws per node · p."""
+        """Take a REINFORCE step. The gradient of Σ_k log p_k(draws) is counts - draws per node · p."""
         self.baseline: Tensor
         advantage = torch.where(self.baseline.isnan(), 0, reward - self.baseline)
-        moved = torch.lerp(self.baseline, reward.to(self.baseline.dtype), FORGETS)
-        self.baseline.copy_(torch.where(self.baseline.isnan(), reward, moved))
+        updated = torch.lerp(self.baseline, reward.to(self.baseline.dtype), FORGETS)
+        self.baseline.copy_(torch.where(self.baseline.isnan(), reward, updated))
         per_node = counts.sum() / counts.shape[0] / len(self.lengths)
         self.logits.grad = -advantage * (counts - per_node * self.probabilities().float())
         self.optimiser.step()
 
 
-STATUS = "partial: the paper's N × N edit logits are kept for the edges and 20 candidates per node; a reward baseline"
+STATUS = "partial: N × N edit logits reduced to the edges and 20 candidates per node; a reward baseline is added"
 CITATION = "Wu et al., Handling Distribution Shifts on Graphs: An Invariance Perspective, ICLR 2022"
-SUMMARY = "edge edits that raise the variance of risks; the classifier lowers variance and mean"
+SUMMARY = "generators edit edges to raise the variance of the risks; the classifier lowers their variance and mean"

@@ -1,7 +1,11 @@
-"""Empirical risk minimisation: min_θ (1/M) Σ_i ℓ(f_θ(G_i), Y_i), one step per epoch, or per batch, on all sources.
+"""Empirical risk minimisation (ERM): one step per epoch or batch on the mean risk of all sources.
 
-V. Vapnik, "Principles of Risk Minimization for Learning Theory", NeurIPS 1991. Trained on the enriched graph, with
-averaging and propagation granted, this is the strong simple baseline of every table.
+V. Vapnik, "Principles of Risk Minimization for Learning Theory", NeurIPS 1991.
+
+    min_θ (1/M) Σ_i ℓ(f_θ(G_i), Y_i)
+
+Trained on the enriched graph, with averaged weights and propagated logits, it is the strong simple baseline of every
+table.
 """
 
 from __future__ import annotations
@@ -14,9 +18,12 @@ from edgemask.methods.sources import Pairs
 
 
 class ERM(Method):
+    """Minimises the mean risk of the sources."""
+
     padded_draws = True
 
     def joint_step(self, pairs: Pairs) -> Record:
+        """Take one step on the mean risk."""
         losses = {f"loss {source.domain.name}": self.risk(source, edges) for source, edges in pairs}
         self.step("task", torch.stack(list(losses.values())).mean())
         return {name: loss.detach() for name, loss in losses.items()}

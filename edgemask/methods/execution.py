@@ -1,4 +1,4 @@
-"""How a method's steps run: edge samples, batches and shards, captured CUDA graphs, distributed processes.
+"""Execution of a method's steps: edge samples, batches, shards, captured CUDA graphs, distributed processes.
 
 `Method` in `methods/base.py` derives from `Execution`. A method normally uses only `iter_batches`, `risk`, `replayed`
 and `step`.

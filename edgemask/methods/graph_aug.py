@@ -1,17 +1,19 @@
-"""GraphAug: risk minimisation on graphs whose light edges are dropped and whose feature clusters are joined.
+"""GraphAug: risk minimisation on graphs without their low-weight edges and with new edges inside feature clusters.
 
 G. Chen, J. Zhang and Y. Li, "Graph Augmentation for Cross Graph Domain Generalization", arXiv 2502.18188, 2025.
 
-    min_θ (1/M) Σ_i ℓ(f_θ(X_i, (E_i less its lightest edges) ∪ new pairs inside clusters of X_i), Y_i)
+    min_θ (1/M) Σ_i ℓ(f_θ(X_i, (E_i without its lightest edges) ∪ new pairs inside clusters of X_i), Y_i)
 
-From the paper: the weight of an edge is its entry of D^{-1/2} A D^{-1/2}, so 1/√(d_u d_v), and edges of low weight are
-taken for noise and dropped; nodes are clustered by their features, whose law the domains share, and edges are added
-inside clusters; the network (GCN, GIN) and its training stay as they are. Of the paper only its abstract and
-descriptions by others were at hand, and no code: the rates and the number of clusters are ours, and so is that
+From the paper: the weight of an edge is its entry of D^{-1/2} A D^{-1/2}, which is 1/√(d_u d_v); edges of low weight
+are considered noise and dropped. Nodes are clustered by their features, whose distribution the domains share, and edges
+are added inside clusters. The network (GCN, GIN) and its training do not change.
 
-- the same share of lightest edges is dropped in every epoch, ties at random, and the added pairs are drawn anew;
-- clusters are spectral on the cosine of features, as in our enrichment, whose 100 are the default;
-- the target is read on its original graph.
+Only the abstract of the paper and descriptions by others were available, and no code. The rates, the number of clusters
+and the following details were chosen here:
+
+- In every epoch the same share of lightest edges is dropped, with ties broken at random, and new pairs are drawn.
+- The clusters are spectral clusters on the cosine of the features, as in our enrichment, whose 100 are the default.
+- The target is predicted on its original graph.
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ from edgemask.seeds import torch_stream
 
 
 class GraphAug(ERM):
-    padded_draws = False  # its own edges are made from those drawn
+    """Risk minimisation on augmented graphs."""
+
+    padded_draws = False  # edges are augmented after they are drawn
 
     hyper: ClassVar[Mapping[str, HyperParameter]] = {
-        "drop": HyperParameter(0.2, 0, 0.99, search=(0.0, 0.5), about="share of edges dropped, the lightest"),
+        "drop": HyperParameter(0.2, 0, 0.99, search=(0.0, 0.5), about="share of edges dropped, lightest first"),
         "add": HyperParameter(
             0.2, 0, 100, search=(0.0, 1.0), about="pairs added inside clusters, per edge of the graph"
         ),
@@ -42,11 +46,12 @@ class GraphAug(ERM):
     }
 
     def build(self) -> dict[str, nn.Module]:
+        """Return the classifier."""
         self.samplers: dict[str, Sampler] = {}
         return super().build()
 
     def sample(self, source: Source, epoch: int) -> Edges:
-        """This epoch's edges of a source, augmented."""
+        """Return this epoch's augmented edges of a source."""
         edges = super().sample(source, epoch)
         stream = torch_stream(self.seed, "graph-aug", source.domain.name, epoch, device=self.device)
         src, dst = edges.src[edges.real], edges.dst[edges.real]
@@ -58,12 +63,12 @@ class GraphAug(ERM):
             new = drawn.origin == int(Origin.SPECTRAL)
             parts.append((drawn.src[new], drawn.dst[new], drawn.origin[new]))
         src, dst, origin = (torch.cat(column) for column in zip(*parts, strict=True))
-        key, order = (dst * edges.num_nodes + src).sort(stable=True)  # what is there already comes first
+        key, order = (dst * edges.num_nodes + src).sort(stable=True)  # among duplicates, the existing edge comes first
         order = order[torch.diff(key, prepend=key.new_tensor([-1])) > 0]
         return Edges.build(src[order], dst[order], edges.num_nodes, origin[order])
 
     def sampler(self, source: Source) -> Sampler:
-        """Draws pairs inside the clusters of a source's features, which are found when it is first met."""
+        """Return a sampler of pairs inside a source's feature clusters, which are computed on first use."""
         name, graph = source.domain.name, source.domain.graph
         if name not in self.samplers:
             clusters = int(self.hparams["groups"])
@@ -72,19 +77,25 @@ class GraphAug(ERM):
 
 
 def heavy(edges: Edges, drop: float, stream: torch.Generator) -> Tensor:
-    """Which real edges are kept when a share `drop` of the pairs goes, those of least weight 1/√(d_u d_v) first."""
+    """Return which real edges to keep.
+
+    Args:
+        edges: Edges of the graph.
+        drop: Share of the undirected pairs to drop, those of least weight 1/√(d_u d_v) first.
+        stream: Random stream that breaks ties.
+    """
     src, dst = edges.src[edges.real], edges.dst[edges.real]
     low, high = torch.minimum(src, dst), torch.maximum(src, dst)
     pairs, pair = torch.unique(low * edges.num_nodes + high, return_inverse=True)
     degree = torch.bincount(dst, minlength=edges.num_nodes)
-    product = degree[pairs // edges.num_nodes] * degree[pairs % edges.num_nodes]  # whole numbers: no rounding in ties
+    product = degree[pairs // edges.num_nodes] * degree[pairs % edges.num_nodes]  # integers, so that ties are exact
     shuffled = torch.randperm(len(pairs), generator=stream, device=stream.device)
-    order = shuffled[product[shuffled].sort(stable=True).indices]  # the heaviest first
+    order = shuffled[product[shuffled].sort(stable=True).indices]  # heaviest first
     kept = torch.zeros(len(pairs), dtype=torch.bool, device=src.device)
     kept[order[: len(pairs) - round(drop * len(pairs))]] = True
     return kept[pair]
 
 
-STATUS = "partial: no code and no rates are public; edges dropped by weight and added in clusters at rates of ours"
+STATUS = "partial: no public code or rates; drops edges by weight and adds edges in clusters at our own rates"
 CITATION = "Chen et al., Graph Augmentation for Cross Graph Domain Generalization, arXiv 2502.18188, 2025"
-SUMMARY = "risk minimisation on graphs less their lightest edges, joined inside feature clusters"
+SUMMARY = "risk minimisation on graphs without their lightest edges and with new edges inside feature clusters"

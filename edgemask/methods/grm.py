@@ -1,27 +1,34 @@
-"""GRM: generative risk minimisation, which generates a subgraph for every node and classifies that.
+"""GRM: generative risk minimisation, which generates a subgraph for every node and classifies the subgraph.
 
 S. Wang, Z. Tan, Y. Zhu, C. Zhang and J. Li, "Generative Risk Minimization for Out-of-Distribution Generalization on
 Graphs", TMLR 2025.
 
     min_θ E_{q(Z|G)}[-log p(Y | G_c(Z))] + β KL(q(Z|G) ‖ p(Z|Y)) + γ Σ_{d,c} p(d,c) ‖m_dc - m_c‖² / 2
 
-G is a node's neighbourhood, Z its latent causal variable, G_c(Z) the generated subgraph. The first two terms are a
-variational bound: KL(q(Z|G) ‖ p(Z|Y)) ≥ I(Z; G | Y), what Z knows of G beyond the label, be it spurious or of the
-domain. The third is what tells the domains d apart in Z: the distance of a class's mean latent m_dc from that over all
-domains, an information I(Z; D | Y) where latents of a class are Gaussian; it is 0 with one source.
+G is a node's neighbourhood, Z its latent causal variable, and G_c(Z) the generated subgraph. The first two terms are a
+variational bound: KL(q(Z|G) ‖ p(Z|Y)) ≥ I(Z; G | Y), the information in Z about G beyond the label, whether it is
+spurious or specific to the domain. The third term measures how far the domains d differ in Z: it is the distance of a
+class's mean latent m_dc in a domain from the mean m_c over all domains. It equals an information I(Z; D | Y) if the
+latents of a class are Gaussian, and is 0 with one source.
 
-From the paper's abstract and from summaries, its equations not being at hand: a subgraph with continuous edge weights
-and node representations is generated, by a variational graph autoencoder, instead of cut out; a latent causal variable
-makes the objective tractable; its terms raise the prediction from G_c and lower its dependence on domain and spurious
-information. From the authors' released code, which has no licence and of whose objective only the first term is
-switched on: a network over the whole graph comes first; a node's neighbourhood is itself and at most 20 neighbours; a
-member's latent is read from its own representation and the mean of its neighbours'; edges are from σ(⟨z_u, z_v⟩) for
-every pair of members, joined in G or not; two graph convolutions on G_c and a mean over its members classify it; nodes
-are drawn in every step.
+The equations of the paper were not available. From its abstract and from summaries: a variational graph autoencoder
+generates a subgraph with continuous edge weights and node representations, instead of cutting one out; a latent causal
+variable makes the objective tractable; the terms of the objective improve the prediction from G_c and reduce its
+dependence on domain and spurious information.
 
-Ours: p(Z|Y) = N(m_Y, s_Y²), learnt; the form of the third term; the weights β and γ; edge weights enter as they are,
-where the code draws edges without a gradient; q is a small network per node, where the code has a convolution on G;
-prediction takes the mean of q, and of more than 20 neighbours evenly spread ones, so it is not random.
+From the authors' released code, which has no licence and in which only the first term of the objective is active: a
+network over the whole graph comes first; a node's neighbourhood is the node and at most 20 neighbours; the latent of a
+member is computed from its own representation and the mean of its neighbours' representations; edges come from
+σ(⟨z_u, z_v⟩) for every pair of members, whether they are connected in G or not; two graph convolutions on G_c and a
+mean over its members classify it; nodes are drawn in every step.
+
+Choices made here:
+
+- p(Z|Y) = N(m_Y, s_Y²), and it is learnt.
+- The form of the third term, and the weights β and γ.
+- Edge weights are used directly; the code draws edges without a gradient.
+- q is a small network per node; the code uses a convolution on G.
+- The prediction uses the mean of q, and of more than 20 neighbours it takes evenly spread ones, so it is not random.
 """
 
 from __future__ import annotations
@@ -44,11 +51,19 @@ from edgemask.nn.backbone import Backbone
 from edgemask.nn.tasknet import tasknet
 from edgemask.nn.tensors import Edges, SparseMatrix
 
-BLOCK = 8192  # neighbourhoods classified at a time when a graph is read
+BLOCK = 8192  # neighbourhoods classified at a time at inference
 
 
 class Generator(nn.Module):
-    """From a graph to a latent of each node, from a node's neighbours' latents to its subgraph, from that to logits."""
+    """Computes a latent of each node, a subgraph from the latents of its neighbours, and logits from the subgraph.
+
+    Args:
+        encoder: Backbone whose representation the latents are computed from.
+        inputs: Feature columns.
+        latent: Dimensions of the latent variable.
+        classes: Number of classes.
+        members: Most neighbours in a node's neighbourhood.
+    """
 
     def __init__(self, encoder: Backbone, inputs: int, latent: int, classes: int, members: int):
         super().__init__()
@@ -62,78 +77,103 @@ class Generator(nn.Module):
     def forward(
         self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None, nodes: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
-        """Logits of all nodes; of given nodes alone, also the mean and log deviation of their latents, and the latents
-        that the logits come from are drawn."""
+        """Return the logits of all nodes, or train on some.
+
+        Args:
+            x: Features.
+            edges: Edges.
+            s: Mask of the real edges; None is a mask of ones.
+            nodes: Nodes to train on. None returns the logits of all nodes, from the means of the latents.
+
+        Returns:
+            The logits. If `nodes` is given, the logits of these nodes from sampled latents, and the mean and log
+            deviation of their latents.
+        """
         mean, log_std = self.latents(x, edges, s)
         if nodes is None:
-            every = torch.arange(edges.num_nodes, device=mean.device)
-            blocks = (self.egos(every[i : i + BLOCK], edges, s) for i in range(0, len(every), BLOCK))
-            return torch.cat([self.classify(mean[who], there) for who, there in blocks])
-        who, there = self.egos(nodes, edges, s, torch.rand(len(nodes), device=mean.device))
-        m = mean[who]
-        z = m + log_std[who].exp() * torch.randn_like(m)
-        return self.classify(z, there), mean[nodes], log_std[nodes]
+            all_nodes = torch.arange(edges.num_nodes, device=mean.device)
+            blocks = (self.egos(all_nodes[i : i + BLOCK], edges, s) for i in range(0, len(all_nodes), BLOCK))
+            return torch.cat([self.classify(mean[members], presence) for members, presence in blocks])
+        members, presence = self.egos(nodes, edges, s, torch.rand(len(nodes), device=mean.device))
+        m = mean[members]
+        z = m + log_std[members].exp() * torch.randn_like(m)
+        return self.classify(z, presence), mean[nodes], log_std[nodes]
 
     def latents(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mean and log deviation of every node's q(z|G)."""
+        """Return the mean and log deviation of q(z|G) for every node."""
         h = self.encoder.embed(x, edges, s)
         weight = edges.spread(s).to(h.dtype)
-        total = aggregate(edges, weight, h.new_ones(edges.num_nodes, 1))  # at least the node itself
-        around = aggregate(edges, weight, h) / total
-        mean, log_std = self.posterior(torch.cat([h, around], 1)).chunk(2, 1)
+        total = aggregate(edges, weight, h.new_ones(edges.num_nodes, 1))  # positive, because of the self-loop
+        neighbour_mean = aggregate(edges, weight, h) / total
+        mean, log_std = self.posterior(torch.cat([h, neighbour_mean], 1)).chunk(2, 1)
         return mean, log_std.clamp(-10, 10)
 
     def egos(self, nodes: Tensor, edges: Edges, s: Tensor | None, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The members of the nodes' neighbourhoods, themselves first, and how far each is there: 0 where there are
-        fewer. Of more neighbours than places, evenly spread ones from a start `at` in [0, 1)."""
+        """Return the members of the nodes' neighbourhoods, and the presence of each member.
+
+        The node itself comes first. Places that are not filled have a presence of 0; under a mask, a member's presence
+        is the mask of its edge. If a node has more neighbours than places, evenly spread ones are taken.
+
+        Args:
+            nodes: The nodes.
+            edges: Edges of the graph.
+            s: Mask of the real edges; None is a mask of ones.
+            at: For each node, where in [0, 1) of its list of neighbours to start; None starts at the beginning.
+        """
         places = torch.arange(self.members, device=nodes.device)
         begin = edges.indptr[nodes][:, None]
-        count = edges.indptr[nodes + 1][:, None] - begin  # with the self-loop
+        count = edges.indptr[nodes + 1][:, None] - begin  # including the self-loop
         start = 0 if at is None else (at[:, None] * count).long()
         spread = (start + places * count // self.members) % count
         position = begin + torch.where(count > self.members, spread, torch.minimum(places, count - 1))
-        who = edges.src[position]
-        there = ((places < count) & (who != nodes[:, None])).to(self.prior_mean.dtype)
+        neighbours = edges.src[position]
+        presence = ((places < count) & (neighbours != nodes[:, None])).to(self.prior_mean.dtype)
         if s is not None:
-            there = there * edges.spread(s)[position]
-        return torch.cat([nodes[:, None], who], 1), F.pad(there, (1, 0), value=1.0)
+            presence = presence * edges.spread(s)[position]
+        return torch.cat([nodes[:, None], neighbours], 1), F.pad(presence, (1, 0), value=1.0)
 
-    def subgraph(self, z: Tensor, there: Tensor) -> Tensor:
-        """n × m × m edge weights of the generated subgraphs: σ(⟨z_u, z_v⟩) for every pair of members."""
-        return torch.sigmoid(z @ z.mT) * there[:, :, None] * there[:, None, :]
+    def subgraph(self, z: Tensor, presence: Tensor) -> Tensor:
+        """Return the n × m × m edge weights of the generated subgraphs: σ(⟨z_u, z_v⟩) for all pairs of members."""
+        return torch.sigmoid(z @ z.mT) * presence[:, :, None] * presence[:, None, :]
 
-    def classify(self, z: Tensor, there: Tensor) -> Tensor:
-        """Two graph convolutions on each generated subgraph, then the mean over its members."""
-        a = self.subgraph(z, there)
-        root = (a.sum(2) + (there == 0)).rsqrt()
+    def classify(self, z: Tensor, presence: Tensor) -> Tensor:
+        """Return logits: two graph convolutions on each subgraph, then the mean over its members."""
+        a = self.subgraph(z, presence)
+        root = (a.sum(2) + (presence == 0)).rsqrt()
         a = root[:, :, None] * a * root[:, None, :]
         h = self.second(a @ F.relu(self.first(a @ z)))
-        out: Tensor = (h * there[:, :, None]).sum(1) / there.sum(1, keepdim=True)
+        out: Tensor = (h * presence[:, :, None]).sum(1) / presence.sum(1, keepdim=True)
         return out
 
 
 class GRM(Method):
+    """Minimises a variational bound of the risk on generated subgraphs."""
+
     hyper: ClassVar[Mapping[str, HyperParameter]] = {
         "beta": HyperParameter(
-            0.01, 0, law="log", search=(1e-4, 1), about="β, of the KL divergence from the class's prior"
+            0.01, 0, law="log", search=(1e-4, 1), about="β, weight of the KL divergence from the class's prior"
         ),
         "gamma": HyperParameter(
-            0.1, 0, law="log", search=(1e-3, 10), about="γ, of the domains' distance in the latent"
+            0.1, 0, law="log", search=(1e-3, 10), about="γ, weight of the distance between domains in the latent space"
         ),
         "latent": HyperParameter(64, 1, law="int", search=(32, 128), about="dimensions of the latent variable"),
-        "members": HyperParameter(20, 1, law="int", search=(5, 30), about="most neighbours in a node's neighbourhood"),
-        "nodes": HyperParameter(1000, 1, law="int", search=(500, 2000), about="nodes drawn from each source in a step"),
+        "members": HyperParameter(
+            20, 1, law="int", search=(5, 30), about="largest number of neighbours in a neighbourhood"
+        ),
+        "nodes": HyperParameter(1000, 1, law="int", search=(500, 2000), about="nodes drawn from each source per step"),
     }
 
     def build(self) -> dict[str, nn.Module]:
+        """Return the generator with its classifier."""
         for name in ("batch_size", "inference_batch"):
             if getattr(self.recipe, name) is not None:
-                raise InputError(f"{name} must be None: GRM reads whole graphs, got {getattr(self.recipe, name)}")
+                raise InputError(f"{name} must be None: GRM needs whole graphs, got {getattr(self.recipe, name)}")
         latent, members = int(self.hparams["latent"]), int(self.hparams["members"])
         encoder = backbone(tasknet(self.recipe, self.num_features, self.num_classes))
         return {"task": Generator(encoder, self.num_features, latent, self.num_classes, members)}
 
     def joint_step(self, pairs: Pairs) -> Record:
+        """Take one step on the bound plus the weighted domain term."""
         task = cast(Generator, self.networks["task"].train())
         losses, divergences, latents, labels = {}, {}, [], []
         for source, edges in pairs:
@@ -158,22 +198,30 @@ class GRM(Method):
 
 
 def divergence(mean: Tensor, log_std: Tensor, prior_mean: Tensor, prior_log_std: Tensor) -> Tensor:
-    """KL(N(mean, e^{2 log_std}) ‖ N(prior_mean, e^{2 prior_log_std})) of each row."""
+    """Return KL(N(mean, e^{2 log_std}) ‖ N(prior_mean, e^{2 prior_log_std})) of each row."""
     ratio = 2 * (log_std - prior_log_std)
-    apart = (mean - prior_mean).square() * torch.exp(-2 * prior_log_std)
-    return (ratio.exp() + apart - 1 - ratio).sum(1) / 2
+    distance = (mean - prior_mean).square() * torch.exp(-2 * prior_log_std)
+    return (ratio.exp() + distance - 1 - ratio).sum(1) / 2
 
 
 def domain_information(latents: Sequence[Tensor], labels: Sequence[Tensor], classes: int) -> Tensor:
-    """Σ_{d,c} p(d,c) ‖m_dc - m_c‖² / 2, with m_dc the mean latent of class c in domain d and m_c that over domains."""
-    every = torch.arange(classes, device=latents[0].device)
-    which = [(y[:, None] == every).to(z.dtype) for z, y in zip(latents, labels, strict=True)]
-    counts = torch.stack([w.sum(0) for w in which])[:, :, None]  # D × C × 1
-    sums = torch.stack([w.T @ z for w, z in zip(which, latents, strict=True)])
-    apart = sums / counts.clamp_min(1) - sums.sum(0) / counts.sum(0).clamp_min(1)
-    return (counts * apart.square()).sum() / counts.sum() / 2
+    """Return Σ_{d,c} p(d,c) ‖m_dc - m_c‖² / 2.
+
+    m_dc is the mean latent of class c in domain d, and m_c the mean over all domains.
+
+    Args:
+        latents: Latents of every domain, one row per node.
+        labels: Classes of these nodes.
+        classes: Number of classes.
+    """
+    all_classes = torch.arange(classes, device=latents[0].device)
+    one_hot = [(y[:, None] == all_classes).to(z.dtype) for z, y in zip(latents, labels, strict=True)]
+    counts = torch.stack([h.sum(0) for h in one_hot])[:, :, None]  # D × C × 1
+    sums = torch.stack([h.T @ z for h, z in zip(one_hot, latents, strict=True)])
+    difference = sums / counts.clamp_min(1) - sums.sum(0) / counts.sum(0).clamp_min(1)
+    return (counts * difference.square()).sum() / counts.sum() / 2
 
 
-STATUS = "partial: the generator as the abstract and released code show it; prior, domain term and weights are ours"
+STATUS = "partial: generator as in the abstract and the released code; prior, domain term and weights are our own"
 CITATION = "Wang et al., Generative Risk Minimization for Out-of-Distribution Generalization on Graphs, TMLR 2025"
-SUMMARY = "generates a weighted subgraph for each node from latent variables, and classifies that"
+SUMMARY = "generates a weighted subgraph for each node from latent variables and classifies it"

@@ -1,27 +1,34 @@
-"""MARIO: Zhu, Shi, Zhang and Tang, "MARIO: Model Agnostic Recipe for Improving OOD Generalization of Graph Contrastive
-Learning", WWW 2024.
+"""MARIO: contrastive learning with adversarial augmentation and an information bottleneck.
 
-    min_θ  max_δ  I(u, v) - `cmi` · C(u, v | clusters)   [+ ℓ(f_θ(G), Y), ours]
+Zhu, Shi, Zhang and Tang, "MARIO: Model Agnostic Recipe for Improving OOD Generalization of Graph Contrastive Learning",
+WWW 2024.
+
+    min_θ  max_δ  I(u, v) - `cmi` · C(u, v | clusters)   [+ ℓ(f_θ(G), Y), added here]
     I = mean_i -log  e^{u_i·v_i/τ} / (Σ_j e^{u_i·v_j/τ} + Σ_{j≠i} e^{u_i·u_j/τ}), and the same with u, v exchanged
     C = mean_i [c_i = c'_i] · -log  e^{u_i·v_i} / Σ_{j: c'_j = c_i or j = i} e^{u_i·v_j}
 
-u and v are the unit-length projected representations of two augmented views of the nodes. The invariance principle:
-one view is perturbed adversarially by δ. The information bottleneck principle: C, the contrast among nodes of the same
-cluster, bounds the conditional mutual information of the views, which is to be small. Clusters c, c' are the views'
-nearest prototypes after balancing (Sinkhorn); prototypes and projector learn, before each step of the encoder, to
-predict one view's balanced assignment from the other view, and only so.
+u and v are the unit-length projected representations of two augmented views of the nodes. Invariance principle: one
+view is perturbed adversarially by δ. Information bottleneck principle: C, the contrast among nodes of the same cluster,
+bounds the conditional mutual information of the views, which should be small. The clusters c, c' are the views' nearest
+prototypes after balancing (Sinkhorn). Before each step of the encoder, the prototypes and the projector learn to
+predict the balanced assignment of one view from the other view; they are not trained in any other way.
 
-From the paper and its code: both principles, the terms, how prototypes learn, and the defaults: those for GOOD-Cora
-(words, concept shift), the milder of its two views' rates for both, and 100 prototypes at its general learning rate.
-Ours:
-- Supervised use. The paper learns representations without labels, then a linear classifier on them. Here the sources'
-  cross-entropy is added and reaches the encoder scaled by `labels` (1: fully; 0: the paper's linear classifier, learnt
-  along with the representation instead of after it).
-- Pairs are those of a seeded sample of `sample` training nodes per source and step, not all N².
-- δ is added to the first linear map's output, as features may be sparse, and found by `ascent` signed steps with the
-  networks as they are; the code adds up the encoder's gradients of these steps as well.
-- One step of the prototypes per step of the encoder, with an Adam that lasts (the code: 10, with a new one each time).
-- C compares the cluster of u_i with that of v_j, the pair whose similarity it sums; the code, that of v_i with u_j's.
+From the paper and its code: both principles, the terms, how the prototypes learn, and the defaults. These are the
+values for GOOD-Cora (words, concept shift), with the milder rates of its two views used for both, and 100 prototypes at
+its general learning rate.
+
+Choices made here:
+
+- Supervision. The paper learns representations without labels, and then a linear classifier on them. Here the
+  cross-entropy of the sources is added; its gradient reaches the encoder scaled by `labels` (1: fully; 0: the linear
+  classifier of the paper, learnt together with the representation instead of after it).
+- Pairs are formed among a seeded sample of `sample` training nodes per source and step, not among all N² pairs.
+- δ is added to the output of the first linear map, because features may be sparse. It is found by `ascent` signed steps
+  with the networks unchanged; the code also accumulates the encoder's gradients of these steps.
+- There is one step of the prototypes per step of the encoder, with one Adam for the whole training (the code: 10 steps,
+  with a new Adam each time).
+- C compares the cluster of u_i with that of v_j, the pair whose similarity it sums; the code compares that of v_i with
+  that of u_j.
 """
 
 from __future__ import annotations
@@ -40,22 +47,28 @@ from edgemask.methods.sources import Pairs, Source
 from edgemask.methods.views import Perturbed, backbone, drop_edges, mask_columns, representation_width
 from edgemask.nn.tensors import Edges, SparseMatrix
 
-BALANCING = 0.1  # entropy of the balanced assignment, and the rounds that find it
-ROUNDS = 3
-View = tuple[Tensor | SparseMatrix, Tensor]  # features, and a mask of the edges
+BALANCING = 0.1  # entropy regularisation of the balanced assignment
+ROUNDS = 3  # Sinkhorn iterations
+View = tuple[Tensor | SparseMatrix, Tensor]  # features and an edge mask
 
 
 class MARIO(Method):
+    """Cross-entropy plus the contrast of two augmented views, one of them perturbed adversarially."""
+
     hyper: ClassVar = {
         "contrast": HyperParameter(
-            1.0, 0, law="log", search=(0.01, 10.0), about="of the contrastive terms beside the labels'"
+            1.0,
+            0,
+            law="log",
+            search=(0.01, 10.0),
+            about="weight of the contrastive terms, relative to the labels' loss",
         ),
         "labels": HyperParameter(
-            1.0, 0, 1, search=(0.0, 1.0), about="how much of the labels' gradient reaches the encoder"
+            1.0, 0, 1, search=(0.0, 1.0), about="share of the labels' gradient that reaches the encoder"
         ),
-        "cmi": HyperParameter(0.2, 0, search=(0.0, 1.0), about="of the conditional mutual information"),
-        "tau": HyperParameter(0.2, 0.01, 10, law="log", search=(0.1, 1.0), about="temperature τ"),
-        "prototypes": HyperParameter(100, 2, 10**4, law="int", search=(20, 150), about="clusters"),
+        "cmi": HyperParameter(0.2, 0, search=(0.0, 1.0), about="weight of the conditional mutual information"),
+        "tau": HyperParameter(0.2, 0.01, 10, law="log", search=(0.1, 1.0), about="τ, temperature"),
+        "prototypes": HyperParameter(100, 2, 10**4, law="int", search=(20, 150), about="number of clusters"),
         "prototype_lr": HyperParameter(
             1e-3, 0, law="log", search=(1e-5, 1e-2), about="learning rate of prototypes and projector"
         ),
@@ -63,23 +76,28 @@ class MARIO(Method):
         "mask_features": HyperParameter(
             0.3, 0, 0.999, search=(0.0, 0.6), about="share of feature columns masked in both views"
         ),
-        "ascent": HyperParameter(2, 0, 100, law="int", search=(0, 3), about="steps of the adversarial perturbation"),
-        "perturbation": HyperParameter(1e-3, 0, law="log", search=(1e-4, 1e-1), about="size of such a step"),
+        "ascent": HyperParameter(
+            2, 0, 100, law="int", search=(0, 3), about="ascent steps of the adversarial perturbation"
+        ),
+        "perturbation": HyperParameter(1e-3, 0, law="log", search=(1e-4, 1e-1), about="size of an ascent step"),
         "sample": HyperParameter(
             1000, 2, 10**5, law="int", search=(500, 2000), about="nodes contrasted per source and step"
         ),
     }
 
     def build(self) -> dict[str, nn.Module]:
+        """Return the classifier, and the projector with the prototypes."""
         networks = super().build()
         width = representation_width(networks["task"], self.num_features)
         return networks | {"prototypes": Prototypes(width, int(self.hparams["prototypes"]))}
 
     def make_optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return one optimiser for the classifier and one for projector and prototypes."""
         prototypes = self.adam(self.networks["prototypes"], float(self.hparams["prototype_lr"]))
         return super().make_optimisers() | {"prototypes": prototypes}
 
     def joint_step(self, pairs: Pairs) -> Record:
+        """Take one step of projector and prototypes, then one step of the classifier."""
         record: Record = {}
         task = backbone(self.networks["task"].train())
         scenes = [Scene(*pair, self.view(*pair), self.view(*pair), self.nodes(pair[0])) for pair in pairs]
@@ -106,18 +124,18 @@ class MARIO(Method):
         return record
 
     def view(self, source: Source, edges: Edges) -> View:
-        """A source with edges dropped and feature columns masked."""
+        """Return a source with dropped edges and masked feature columns."""
         x = mask_columns(source.domain.x, float(self.hparams["mask_features"]))
         return x, drop_edges(edges, float(self.hparams["drop_edges"]))
 
     def nodes(self, source: Source) -> Tensor:
-        """The nodes to contrast: a sample of the training nodes."""
-        many = len(source.train)
-        chosen = torch.rand(many, device=source.train.device).topk(min(many, int(self.hparams["sample"]))).indices
+        """Return the nodes to contrast: a sample of the training nodes."""
+        total = len(source.train)
+        chosen = torch.rand(total, device=source.train.device).topk(min(total, int(self.hparams["sample"]))).indices
         return source.train[chosen]
 
     def supervised(self, source: Source, edges: Edges) -> Tensor:
-        """Cross-entropy, whose gradient reaches the encoder scaled by `labels`."""
+        """Return the cross-entropy. Its gradient reaches the encoder scaled by `labels`."""
         share = float(self.hparams["labels"])
         if share == 1:
             return self.risk(source, edges)
@@ -127,7 +145,7 @@ class MARIO(Method):
         return F.cross_entropy(logits.index_select(0, source.train), source.domain.labels()[source.train])
 
     def contrast(self, scene: Scene) -> Tensor:
-        """I - `cmi` · C between a view under the worst perturbation found and the other one."""
+        """Return I - `cmi` · C between one view under the worst perturbation found and the other view."""
         other = self.project(*scene.second, scene)
         fixed = other[0].detach(), other[1].detach()
         x, s = Perturbed(scene.first[0], float(self.hparams["perturbation"])), scene.first[1]
@@ -136,11 +154,12 @@ class MARIO(Method):
         return self.bottleneck(self.project(x, s, scene), other)
 
     def project(self, x: Tensor | SparseMatrix, s: Tensor, scene: Scene) -> tuple[Tensor, Tensor]:
-        """The sampled nodes' projections in a view, and their scores against the prototypes."""
+        """Return the sampled nodes' projections in a view, and their scores against the prototypes."""
         h = backbone(self.networks["task"]).embed(x, scene.edges, s).index_select(0, scene.nodes)
         return cast(tuple[Tensor, Tensor], self.networks["prototypes"](h))
 
     def bottleneck(self, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> Tensor:
+        """Return I - `cmi` · C of two views, each given by its projections and scores."""
         (u, a), (v, b) = one, other
         c, d = (balanced(scores.detach()).argmax(1) for scores in (a, b))
         return info_nce(u, v, float(self.hparams["tau"])) - float(self.hparams["cmi"]) * conditional(u, v, c, d)
@@ -148,7 +167,7 @@ class MARIO(Method):
 
 @dataclass(frozen=True)
 class Scene:
-    """A source in one step: two augmented views, and the nodes that are contrasted."""
+    """A source in one step: its edges, two augmented views, and the nodes to contrast."""
 
     source: Source
     edges: Edges
@@ -158,7 +177,7 @@ class Scene:
 
 
 class Prototypes(nn.Module):
-    """A projector to the unit sphere, and the prototypes on it."""
+    """A projector to the unit sphere, and prototypes on the sphere."""
 
     def __init__(self, width: int, count: int):
         super().__init__()
@@ -167,23 +186,24 @@ class Prototypes(nn.Module):
         self.centres = nn.Parameter(nn.init.xavier_uniform_(torch.empty(count, width)))
 
     def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the unit-length projections and their cosines with the prototypes."""
         u = F.normalize(self.projector(h), dim=1)
         return u, u @ F.normalize(self.centres, dim=1).T
 
 
 def info_nce(u: Tensor, v: Tensor, tau: float) -> Tensor:
-    """I of the module's head: every node against all others of both views, in both directions."""
+    """Return I of the module's docstring: every node against all others of both views, in both directions."""
     across, inside, inside_v = u @ v.T / tau, u @ u.T / tau, v @ v.T / tau
-    itself = torch.eye(len(u), dtype=torch.bool, device=u.device)
+    same_node = torch.eye(len(u), dtype=torch.bool, device=u.device)
     losses = [
-        torch.cat([between, within.masked_fill(itself, -torch.inf)], 1).logsumexp(1) - across.diagonal()
+        torch.cat([between, within.masked_fill(same_node, -torch.inf)], 1).logsumexp(1) - across.diagonal()
         for between, within in ((across, inside), (across.T, inside_v))
     ]
     return torch.stack(losses).mean()
 
 
 def conditional(u: Tensor, v: Tensor, c: Tensor, d: Tensor) -> Tensor:
-    """C of the module's head: the contrast among nodes of one cluster, where both views agree on a node's."""
+    """Return C of the module's docstring: the contrast among nodes of one cluster, if both views agree on it."""
     among = (c.unsqueeze(1) == d) | torch.eye(len(u), dtype=torch.bool, device=u.device)
     similarity = u @ v.T
     losses = similarity.masked_fill(~among, -torch.inf).logsumexp(1) - similarity.diagonal()
@@ -191,13 +211,13 @@ def conditional(u: Tensor, v: Tensor, c: Tensor, d: Tensor) -> Tensor:
 
 
 def clustering(a: Tensor, b: Tensor, tau: float) -> Tensor:
-    """Each view's balanced assignment predicted from the scores of the other."""
+    """Return the loss of predicting each view's balanced assignment from the scores of the other view."""
     guesses = ((balanced(a.detach()), b), (balanced(b.detach()), a))
     return torch.stack([-(q * F.log_softmax(scores / tau, 1)).sum(1).mean() for q, scores in guesses]).mean()
 
 
 def balanced(scores: Tensor) -> Tensor:
-    """Sinkhorn: assignments whose rows sum to 1 and whose columns, all but, to the same."""
+    """Return the Sinkhorn assignment: rows sum to 1, and columns have approximately equal sums."""
     q = (scores / BALANCING).exp()
     for _ in range(ROUNDS):
         q = q / q.sum(0, keepdim=True)
@@ -205,10 +225,8 @@ def balanced(scores: Tensor) -> Tensor:
     return q
 
 
-STATUS = (
-    "partial: the paper learns without labels, here the sources' cross-entropy is added; sampled nodes, not all pairs"
-)
+STATUS = "partial: the paper learns without labels; here the sources' cross-entropy is added and nodes are sampled"
 CITATION = (
     "Zhu et al., MARIO: Model Agnostic Recipe for Improving OOD Generalization of Graph Contrastive Learning, WWW 2024"
 )
-SUMMARY = "contrast of adversarially augmented views, less what they share within clusters, beside the labels' loss"
+SUMMARY = "cross-entropy plus contrast of adversarially augmented views, with a bottleneck inside clusters"

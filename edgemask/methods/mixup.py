@@ -1,22 +1,25 @@
-"""Mixup of nodes from different sources: predictions in between for nodes in between.
+"""Mixup of nodes from different sources.
 
 H. Zhang, M. Cisse, Y. Dauphin, D. Lopez-Paz, "mixup: Beyond Empirical Risk Minimization", ICLR 2018; for nodes:
 Y. Wang, W. Wang, Y. Liang, Y. Cai, B. Hooi, "Mixup for Node and Graph Classification", WWW 2021.
 
     min_θ (1/M) Σ_i E_{a in i, b not in i, λ ~ Beta(α, α)} [ λ ℓ(f_θ(a ⊕ b), y_a) + (1 - λ) ℓ(f_θ(a ⊕ b), y_b) ]
 
-a ⊕ b is a node between a and b. It starts from λ x_a + (1 - λ) x_b; in every round of message passing it stands once
-in the place of a, among a's neighbours, and once in that of b, and the two results are mixed, λ to 1 - λ (the paper's
-two-branch convolution). The neighbours are as they are without any mixing (its two stages).
+a ⊕ b is a node between a and b. It starts from λ x_a + (1 - λ) x_b. In every round of message passing it takes the
+place of a among a's neighbours, and also the place of b among b's neighbours, and the two results are mixed with the
+weights λ and 1 - λ (the two-branch convolution of the paper). The neighbours have the representations they have without
+mixing (the two stages of the paper).
 
-Rebuilt in full for backbones whose rounds are sums with fixed weights (GCN, GIN, SGC): what a node would collect in
-another's place is what that one collected, with the own message replaced. By linearity the features are mixed after the
-first linear map, so that sparse ones stay sparse. The authors' own convolution has a second linear map for the node
-itself; our backbones have not, there its share is the weight of the self-loop. Ours: each training node has a partner
-drawn from the training nodes of all other sources, anew in every step, as in mixup across domains (DomainBed; of its
-own source where it is the only one, as in both papers), and a λ of its own (the authors: one for all in a step).
+This is a full implementation for backbones whose rounds are sums with fixed weights (GCN, GIN, SGC). What a node would
+collect in the place of another is what that node collected, with its own message replaced. Because the first map is
+linear, the features are mixed after it, so sparse features stay sparse. The authors' convolution has a second linear
+map for the node itself; our backbones have none, and the weight of the self-loop takes its role.
 
-Defaults: α = 4 is that of the authors' code, on PubMed; GOOD (Gui et al., NeurIPS 2022) searches 0.4 to 2.
+Choices made here: each training node has a partner drawn from the training nodes of all other sources, anew in every
+step, as in mixup across domains (DomainBed). If there is only one source, the partner is from the same source, as in
+both papers. Each node has its own λ (authors: one for all nodes of a step).
+
+Defaults: α = 4 is from the authors' code, for PubMed; GOOD (Gui et al., NeurIPS 2022) searches 0.4 to 2.
 """
 
 from __future__ import annotations
@@ -38,13 +41,19 @@ from edgemask.methods.sources import Pairs, Source
 from edgemask.nn.backbone import Backbone
 from edgemask.nn.tensors import Edges
 
-SUMS = ("gcn", "gin", "sgc")  # the backbones whose rounds are sums with fixed weights
+SUMS = ("gcn", "gin", "sgc")  # backbones whose rounds are sums with fixed weights
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What passed through some nodes, without mixing: the message each sent and what it collected, in every round;
-    `own` is the share of its message that a node collects itself."""
+    """The values that passed through some nodes in a forward pass without mixing.
+
+    Args:
+        labels: Classes of the nodes.
+        own: Weight with which a node collects its own message.
+        sent: The message each node sent, in every round.
+        collected: What each node collected, in every round.
+    """
 
     labels: Tensor
     own: Tensor
@@ -53,71 +62,80 @@ class Trace:
 
 
 class Mixup(ERM):
+    """Risk minimisation on nodes mixed with nodes of other sources."""
+
     hyper: ClassVar = {
-        "concentration": HyperParameter(4.0, 1e-3, law="log", search=(0.1, 10.0), about="α of the shares' Beta(α, α)")
+        "concentration": HyperParameter(
+            4.0, 1e-3, law="log", search=(0.1, 10.0), about="α of Beta(α, α), which the mixing shares are drawn from"
+        )
     }
 
     def build(self) -> dict[str, nn.Module]:
+        """Return the classifier."""
         if (backbone := self.recipe.backbone) not in SUMS:
             legal = ", ".join(SUMS)
             raise InputError(f"mixup: backbone must be one whose rounds are plain sums ({legal}), got {backbone!r}")
         return super().build()
 
     def joint_step(self, pairs: Pairs) -> Record:
+        """Take one step on the mean risk of the mixed nodes."""
         traces = [self.trace(source, edges) for source, edges in pairs]
         sizes = [len(t.labels) for t in traces]
-        whole, partner = pooled(traces), partners(sizes, self.device)
+        pool, partner = pooled(traces), partners(sizes, self.device)
         share = self.shares(len(partner))
-        logits = self.mixed(whole, partner, share.unsqueeze(1))
-        mine, other = (F.cross_entropy(logits, y, reduction="none") for y in (whole.labels, whole.labels[partner]))
-        parts = torch.split(share * mine + (1 - share) * other, sizes)
+        logits = self.mixed(pool, partner, share.unsqueeze(1))
+        own_loss, partner_loss = (
+            F.cross_entropy(logits, y, reduction="none") for y in (pool.labels, pool.labels[partner])
+        )
+        parts = torch.split(share * own_loss + (1 - share) * partner_loss, sizes)
         risks = torch.stack([part.mean() for part in parts])
         self.step("task", risks.mean())
         names = [source.domain.name for source, _ in pairs]
         return {f"loss {name}": risk for name, risk in zip(names, risks.detach(), strict=True)}
 
     def trace(self, source: Source, edges: Edges) -> Trace:
-        """The first stage: a plain forward, in training mode, and what it left at the training nodes."""
+        """Run the first stage: a plain forward pass in training mode, traced at the training nodes."""
         task = self.task.train()
         weight, z = task.weigh(edges, None), task.at_nodes(0, source.domain.x)
         sent, collected = [], []
         for i in range(task.rounds):
-            got = task.collect(i, edges, weight, z)
+            aggregated = task.collect(i, edges, weight, z)
             sent.append(z.index_select(0, source.train))
-            collected.append(got.index_select(0, source.train))
+            collected.append(aggregated.index_select(0, source.train))
             if i + 1 < task.rounds:
-                z = task.at_nodes(i + 1, got)
+                z = task.at_nodes(i + 1, aggregated)
         own = loop_weights(edges, weight).index_select(0, source.train)
         return Trace(source.domain.labels()[source.train], own, sent, collected)
 
     def mixed(self, nodes: Trace, partner: Tensor, share: Tensor) -> Tensor:
-        """The second stage: the logits of every node mixed with its partner."""
+        """Run the second stage: return the logits of every node mixed with its partner."""
         task = self.task
 
         def mix(mine: Tensor, other: Tensor) -> Tensor:
             return share * mine + (1 - share) * other
 
         message = mix(nodes.sent[0], nodes.sent[0].index_select(0, partner))
-        for i, (sent, got) in enumerate(zip(nodes.sent, nodes.collected, strict=True)):
-            here = got + nodes.own * (message - sent)
-            there = (got - nodes.own * sent).index_select(0, partner) + nodes.own[partner] * message
-            message = task.send(i + 1, mix(task.receive(i + 1, here), task.receive(i + 1, there)))
+        for i, (sent, aggregated) in enumerate(zip(nodes.sent, nodes.collected, strict=True)):
+            in_own_place = aggregated + nodes.own * (message - sent)
+            in_partners_place = (aggregated - nodes.own * sent).index_select(0, partner) + nodes.own[partner] * message
+            message = task.send(i + 1, mix(task.receive(i + 1, in_own_place), task.receive(i + 1, in_partners_place)))
         return message
 
     def shares(self, count: int) -> Tensor:
-        """λ ~ Beta(α, α) for so many nodes."""
+        """Draw λ ~ Beta(α, α) for `count` nodes."""
         alpha = torch.full((), float(self.hparams["concentration"]), device=self.device)
-        return Beta(alpha, alpha, validate_args=False).sample((count,))  # its checks would look at values
+        return Beta(alpha, alpha, validate_args=False).sample((count,))  # validation would read values on the host
 
     @property
     def task(self) -> Backbone:
+        """The classifier."""
         task = self.networks["task"]
         assert isinstance(task, Backbone)
         return task
 
 
 def pooled(traces: Sequence[Trace]) -> Trace:
-    """The nodes of all sources, one source after the other."""
+    """Concatenate the nodes of all sources."""
     return Trace(
         torch.cat([t.labels for t in traces]),
         torch.cat([t.own for t in traces]),
@@ -127,17 +145,22 @@ def pooled(traces: Sequence[Trace]) -> Trace:
 
 
 def partners(sizes: Sequence[int], device: torch.device) -> Tensor:
-    """For each node of parts of these sizes, one after the other, a node of another part; of its own if it is alone."""
+    """Draw a partner for each node from the other parts, or from its own part if it is the only one.
+
+    Args:
+        sizes: Number of nodes of each part. The parts are numbered consecutively.
+        device: Where to draw.
+    """
     total, end, chosen = sum(sizes), 0, []
     for size in sizes:
         end += size
         others = torch.randint(total - size or total, (size,), device=device)
-        chosen.append((end + others) % total)  # counted from the next part on, round to the one before
+        chosen.append((end + others) % total)  # counted from the next part on, wrapping around
     return torch.cat(chosen)
 
 
 def loop_weights(edges: Edges, weight: Any) -> Tensor:
-    """N × 1 weights of the self-loops, from the weights of all edges."""
+    """Return the N × 1 weights of the self-loops, from the weights of all edges."""
     loops = weight.index_fill(0, edges.real, 0)
     own: Tensor = loops.new_zeros(edges.num_nodes).index_add(0, edges.dst, loops)
     return own.unsqueeze(1)
@@ -145,4 +168,4 @@ def loop_weights(edges: Edges, weight: Any) -> Tensor:
 
 STATUS = "full"
 CITATION = "Zhang et al., mixup, ICLR 2018; Wang et al., Mixup for Node and Graph Classification, WWW 2021"
-SUMMARY = "risk of nodes mixed with nodes of other sources, neighbourhoods included"
+SUMMARY = "risk of nodes mixed with nodes of other sources, including their neighbourhoods"

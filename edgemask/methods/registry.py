@@ -1,4 +1,4 @@
-"""All methods behind one interface and one registry: a class, and the recipe it runs with by default."""
+"""The registry of methods: for each name, a class and the recipe it runs with by default."""
 
 from __future__ import annotations
 
@@ -38,27 +38,43 @@ __all__ = ["METHODS", "Method", "MethodSpec", "cost_class", "method_spec"]
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method by name: what it is, who wrote of it, and what it runs with unless told otherwise.
+    """A method by name.
 
-    `status` is "full", or "partial" with what is not the paper's.
+    Args:
+        make: Class of the method.
+        recipe: Recipe it runs with by default.
+        summary: One line that says what the method does.
+        citation: The paper that introduced it.
+        defining: Settings that define the method. They stay the same under any other stock recipe.
+        status: "full", or "partial: " and what differs from the paper.
     """
 
     make: type[Method]
     recipe: Recipe
     summary: str
     citation: str
-    defining: tuple[str, ...] = ()  # the settings that make the method what it is, whatever recipe it runs with
+    defining: tuple[str, ...] = ()
     status: str = "full"
 
     def under(self, name: str | None, **settings: Any) -> Recipe:
-        """The method's recipe, or a stock one by name with what defines the method put back; then `settings`, a
-        method's own hyper-parameters among them."""
+        """Return the recipe to run this method with.
+
+        Args:
+            name: A stock recipe, whose defining settings are replaced by the method's; None takes the method's recipe.
+            **settings: Settings to override, including the method's own hyper-parameters.
+
+        Raises:
+            InputError: The recipe or a setting is unknown, or a value is not legal.
+
+        >>> method_spec("irm").under("robust", anneal=10, epochs=50).hyper
+        (('anneal', 10),)
+        """
         own = {k: v for k, v in settings.items() if k in self.make.hyper}
         shared = {k: v for k, v in settings.items() if k not in own}
         base = self.recipe
         if name is not None:
-            kept = {field: getattr(self.recipe, field) for field in self.defining}
-            base = recipe(name).replace(**kept, hyper=self.recipe.hyper)
+            defining_values = {field: getattr(self.recipe, field) for field in self.defining}
+            base = recipe(name).replace(**defining_values, hyper=self.recipe.hyper)
         values = resolve_hparams(self.make.hyper, dict(base.hyper) | own)
         changed = {k: v for k, v in values.items() if v != self.make.hyper[k].default}
         return base.replace(**shared, hyper=tuple(sorted(changed.items())))
@@ -82,7 +98,7 @@ def _erm(backbone: str, summary: str) -> dict[str, MethodSpec]:
         f"erm-{backbone}-enriched": MethodSpec(
             ERM,
             _ENRICHED.replace(backbone=backbone),
-            f"{summary}; trained on the enriched graph, averaged weights, propagated logits",
+            f"{summary}; enriched graph, averaged weights and propagated logits",
             _VAPNIK,
             ("backbone", "mask"),
         ),
@@ -90,19 +106,23 @@ def _erm(backbone: str, summary: str) -> dict[str, MethodSpec]:
 
 
 def _baseline(module: ModuleType, make: type[Method], backbone: str = "gcn") -> MethodSpec:
-    """A system of the paper's tables, on the original graph with ERM's recipe: whatever else is granted, averaging,
-    propagation or the enriched graph, is granted by the settings of a run, to all or to none."""
+    """Register a baseline of the paper's tables, on the original graph with the recipe of ERM.
+
+    Averaging, propagation and the enriched graph are settings of a run, which apply to all baselines or to none.
+    """
     recipe = _PLAIN.replace(backbone=backbone)
     return MethodSpec(make, recipe, module.SUMMARY, module.CITATION, ("mask", "k", "clusters"), module.STATUS)
 
 
 METHODS: dict[str, MethodSpec] = {
-    "erm-mlp": MethodSpec(ERM, _PLAIN.replace(backbone="mlp"), "risk minimisation, features alone", _VAPNIK, _ERM),
-    **_erm("gcn", "risk minimisation, GCN"),
-    **_erm("gat", "risk minimisation, GAT"),
-    **_erm("gin", "risk minimisation, GIN"),
-    **_erm("sgc", "risk minimisation, SGC"),
-    **_erm("egc", "risk minimisation, EGC"),
+    "erm-mlp": MethodSpec(
+        ERM, _PLAIN.replace(backbone="mlp"), "empirical risk minimisation, MLP on the features only", _VAPNIK, _ERM
+    ),
+    **_erm("gcn", "empirical risk minimisation, GCN"),
+    **_erm("gat", "empirical risk minimisation, GAT"),
+    **_erm("gin", "empirical risk minimisation, GIN"),
+    **_erm("sgc", "empirical risk minimisation, SGC"),
+    **_erm("egc", "empirical risk minimisation, EGC"),
     "group-dro": _baseline(group_dro, group_dro.GroupDRO),
     "mmd": _baseline(mmd, mmd.MMD),
     "coral": _baseline(coral, coral.CORAL),
@@ -124,32 +144,39 @@ METHODS: dict[str, MethodSpec] = {
     "graph-aug-gin": _baseline(graph_aug, graph_aug.GraphAug, "gin"),
     "canet": _baseline(canet, canet.CaNet),
     "edgemask-dg": MethodSpec(
-        Game, _STAR.replace(k=0, clusters=0), "the game on the original graph", _PAPER, ("k", "clusters")
+        Game, _STAR.replace(k=0, clusters=0), "adversarial edge masks on the original graph", _PAPER, ("k", "clusters")
     ),
     "edgemask-dg-star-knn": MethodSpec(
-        Game, _STAR.replace(clusters=0), "the game on original and kNN edges", _PAPER, ("clusters",)
+        Game, _STAR.replace(clusters=0), "adversarial edge masks on original and kNN edges", _PAPER, ("clusters",)
     ),
-    "edgemask-dg-star": MethodSpec(Game, _STAR, "the game on original, kNN and spectral edges", _PAPER),
+    "edgemask-dg-star": MethodSpec(Game, _STAR, "adversarial edge masks on original, kNN and spectral edges", _PAPER),
 }
 
 
-# Median training time of the default runs under results/citation (3 transfers, 5 seeds, an H200 that many runs shared),
-# in that of erm-gcn (0.4 s): 1–3, 4–8, or 10–50 times. tests/bench/test_baselines.py holds them against the records.
-# What takes longest: several trainings of 400 epochs (enriched), fresh edges without a captured step (EERM), a
-# clustering in every run (GraphAug).
+# Median training time of the default runs under results/citation (3 transfers, 5 seeds, an H200 shared by many runs),
+# relative to erm-gcn (0.4 s): 1–3, 4–8 or 10–50 times. tests/paper/test_baselines.py compares them with the records.
+# The slowest methods train several times for 400 epochs (enriched), draw new edges without a captured step (EERM) or
+# cluster in every run (GraphAug).
 _MEDIUM = {"erm-gat", "mmd", "ada", "grm", "traci", "edgemask-dg"}
 _HIGH = {"eerm", "lisa", "flood", "mario", "graph-aug-gcn", "graph-aug-gin", "edgemask-dg-star-knn", "edgemask-dg-star"}
 
 
 def cost_class(name: str) -> str:
-    """How long a method trains, relative to `erm-gcn`."""
+    """Return the training time of a method, as a range of multiples of that of `erm-gcn`."""
     if name in _HIGH or name.endswith("-enriched"):
         return "10–50×"
     return "4–8×" if name in _MEDIUM else "1–3×"
 
 
 def method_spec(name: str) -> MethodSpec:
-    """A method by name; an unknown name is an error that lists the known ones."""
+    """Return a method by name.
+
+    Raises:
+        InputError: The name is unknown. The message lists the known ones.
+
+    >>> method_spec("vrex").status
+    'full'
+    """
     if name not in METHODS:
         raise InputError(f"no method {name!r} (methods: {', '.join(METHODS)})")
     return METHODS[name]

@@ -1,4 +1,4 @@
-"""Augmented views of a graph: edges dropped, columns of the features masked, their first linear image perturbed."""
+"""Augmented views of a graph: dropped edges, masked feature columns, perturbed first linear maps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from edgemask.nn.tensors import Edges, SparseMatrix
 
 
 class Masked(SparseMatrix):
-    """Sparse features with columns masked: (X ⊙ keep) W = X (keep ⊙ W), so nothing is copied or made dense."""
+    """Sparse features with masked columns.
+
+    (X ⊙ keep) W = X (keep ⊙ W), so nothing is copied or made dense.
+    """
 
     def __init__(self, x: SparseMatrix, keep: Tensor):
         self.shape, self.forward, self.transpose, self.keep = x.shape, x.forward, x.transpose, keep
@@ -23,14 +26,14 @@ class Masked(SparseMatrix):
 
 
 class Perturbed(SparseMatrix):
-    """Features, sparse or not, whose images under a network's first linear maps are shifted: X W + δ_W.
+    """Features, sparse or dense, whose products with a network's first linear maps are shifted: X W + δ_W.
 
-    A δ starts uniform in [-size, size] when its map is first seen, and is a leaf with a gradient.
+    Each δ is a leaf with a gradient. It starts uniform in [-size, size] when its map is used for the first time.
     """
 
     def __init__(self, x: Tensor | SparseMatrix, size: float):
         self.x, self.shape, self.size = x, (int(x.shape[0]), int(x.shape[1])), size
-        self.deltas: dict[int, Tensor] = {}  # by the id of the map's weights
+        self.deltas: dict[int, Tensor] = {}  # by the id of the map's weight tensor
 
     def __matmul__(self, weight: Tensor) -> Tensor:
         image = self.x @ weight
@@ -39,36 +42,44 @@ class Perturbed(SparseMatrix):
         return image + self.deltas[id(weight)]
 
     def ascend(self, loss: Tensor) -> None:
-        """A step of `size` up the sign of a loss's gradient."""
-        slopes = torch.autograd.grad(loss, list(self.deltas.values()))
-        for (name, delta), slope in zip(self.deltas.items(), slopes, strict=True):
-            self.deltas[name] = (delta.detach() + self.size * slope.sign()).requires_grad_()
+        """Move every δ by `size` along the sign of the loss's gradient."""
+        gradients = torch.autograd.grad(loss, list(self.deltas.values()))
+        for (key, delta), gradient in zip(self.deltas.items(), gradients, strict=True):
+            self.deltas[key] = (delta.detach() + self.size * gradient.sign()).requires_grad_()
 
 
 def mask_columns(x: Tensor | SparseMatrix, rate: float) -> Tensor | SparseMatrix:
-    """Features with each column set to 0 with probability `rate`, for all nodes alike."""
+    """Return the features with each column set to 0 with probability `rate`, the same for all nodes."""
     device = x.forward.device if isinstance(x, SparseMatrix) else x.device
     keep = torch.rand(x.shape[1], device=device) >= rate
     return Masked(x, keep) if isinstance(x, SparseMatrix) else x * keep
 
 
 def drop_edges(edges: Edges, rate: float) -> Tensor:
-    """A mask that is 0 with probability `rate` on each real edge, and 1 elsewhere."""
+    """Return a mask that is 0 with probability `rate` on each real edge, and 1 otherwise."""
     return (torch.rand(edges.num_real, device=edges.src.device) >= rate).to(torch.get_default_dtype())
 
 
 def backbone(network: nn.Module) -> Backbone:
-    """A network as what has a representation, `embed` and `read`."""
+    """Return the network as a `Backbone`, which has a representation (`embed` and `read`).
+
+    Raises:
+        InputError: The network has no representation.
+    """
     if not hasattr(network, "embed"):
-        raise InputError(f"a backbone with a representation is needed, {type(network).__name__} has none")
+        raise InputError(f"this method needs a backbone with a representation, but {type(network).__name__} has none")
     return cast(Backbone, network)
 
 
 def representation_width(network: nn.Module, num_features: int) -> int:
-    """How wide a backbone's representation is: asked of one node without edges."""
-    nowhere, x = torch.empty(0, dtype=torch.int64), torch.zeros(1, num_features)
+    """Return the width of a backbone's representation, from a forward pass on one node without edges.
+
+    Raises:
+        InputError: The backbone has no representation, or only one layer.
+    """
+    no_nodes, x = torch.empty(0, dtype=torch.int64), torch.zeros(1, num_features)
     with torch.no_grad():
-        h = backbone(network.eval()).embed(x, Edges.build(nowhere, nowhere, 1))
+        h = backbone(network.eval()).embed(x, Edges.build(no_nodes, no_nodes, 1))
     if h is x:
         raise InputError("layers = 1 leaves no representation between the features and the logits: set layers >= 2")
     return int(h.shape[1])

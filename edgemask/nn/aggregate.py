@@ -1,4 +1,4 @@
-"""Weighted sums over incoming edges, with gradients to the values and to the edge weights."""
+"""Weighted sums over incoming edges, with gradients for the values and for the edge weights."""
 
 from __future__ import annotations
 
@@ -10,17 +10,32 @@ from edgemask.nn.tensors import Edges
 
 
 def aggregate(edges: Edges, weight: Tensor, h: Tensor) -> Tensor:
-    """out[v] = Σ_{e: u→v} weight_e · h[u].
+    """Compute out[v] = Σ_{e: u→v} weight_e · h[u] without forming an edges × d tensor.
 
-    `weight` has one value per edge (self-loops included), `h` is N × d. No edges × d tensor is formed.
+    Args:
+        edges: Edges of the graph.
+        weight: One value per edge, self-loops included.
+        h: Values of the nodes (N × d).
+
+    Returns:
+        The sums (N × d).
     """
     out: Tensor = backend(h).aggregate(edges, weight, h)
     return out
 
 
 def gcn_weights(edges: Edges, s: Tensor | None = None) -> Tensor:
-    """Symmetric normalisation d_u^{-1/2} s_uv d_v^{-1/2} of the masked graph with self-loops (Kipf & Welling);
-    degrees are those of the masked graph, so a mask of 0 equals the graph without the edge."""
+    """Return the symmetric normalisation d_u^{-1/2} s_uv d_v^{-1/2} of the masked graph (Kipf & Welling).
+
+    Degrees are those of the masked graph with self-loops, so a mask of 0 is the same as removing the edge.
+
+    Args:
+        edges: Edges of the graph.
+        s: Mask, one value per real edge. None means ones.
+
+    Returns:
+        One weight per edge, self-loops included.
+    """
     like = torch.empty(0, device=edges.src.device) if s is None else s
     out: Tensor = backend(like).gcn_weights(edges, s)
     return out

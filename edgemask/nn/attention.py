@@ -1,12 +1,12 @@
-"""The masked attention operator: one small function over the backends in `edgemask.nn.kernels`.
+"""The masked attention operator. Its implementations are in `edgemask.nn.kernels`.
 
 For an edge e = u → v with mask s_e, and head k (Section 4.3 of the paper):
 
     e_k(e)  = LeakyReLU(a_src·z_u + a_dst·z_v + c_k s_e)           logit
-    α_k(e)  = softmax of e_k over the edges into v, its self-loop among them
+    α_k(e)  = softmax of e_k over the edges into v, including its self-loop
 
     gate "message"    out_v = Σ_e  s_e α_k(e) z_u                   the paper's equation
-    gate "attention"  out_v = Σ_e  α_k(e) z_u                       the mask acts through the logit alone
+    gate "attention"  out_v = Σ_e  α_k(e) z_u                       the mask acts only through the logit
     gate "softmax"    out_v = Σ_e  s_e exp(e_k(e)) z_u / Σ s exp    no logit term: s = 0 removes the edge exactly
 """
 
@@ -31,8 +31,24 @@ def attend(
     gate: Gate,
     dropout: float = 0.0,
 ) -> Tensor:
-    """N × H × d_h outputs from z (N × H × d_h), a_src·z and a_dst·z (N × H), the mask s (one value per real
-    edge; None is all ones) and its logit coefficients c (H). `dropout` is on the attention coefficients."""
+    """Compute one round of masked attention.
+
+    Args:
+        edges: Edges of the graph.
+        z: Values of the nodes (N × H × d_h).
+        logit_src: a_src·z (N × H).
+        logit_dst: a_dst·z (N × H).
+        s: Mask, one value per real edge. None means ones.
+        c: Logit coefficients of the mask (H).
+        gate: How the mask acts; see the top of this module.
+        dropout: Dropout rate of the attention coefficients, in [0, 1).
+
+    Returns:
+        The outputs (N × H × d_h).
+
+    Raises:
+        InputError: `dropout` is not in [0, 1).
+    """
     if not 0 <= dropout < 1:
         raise InputError(f"dropout must be in [0, 1), got {dropout}")
     out: Tensor = backend(z).attend(edges, z, logit_src, logit_dst, s, c, gate=gate, dropout=dropout)

@@ -1,7 +1,8 @@
 """The interface of backbones: each maps features, edges and an optional edge mask to N × C logits.
 
-A mask of None means ones; self-loops always have weight 1. A backbone is a number of rounds of message passing with
-maps of single nodes between them. `forward` runs the rounds on a whole graph, `edgemask.nn.blocks` on blocks of nodes.
+A mask of None means ones; self-loops always have weight 1. A backbone is a sequence of rounds of message passing, with
+maps of single nodes between them. `forward` runs the rounds on a whole graph, and `edgemask.nn.blocks` runs them on
+blocks of nodes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from edgemask.nn.tensors import Edges, SparseMatrix
 
 
 class InputLinear(nn.Module):
-    """A linear layer x W + b whose input may be a sparse matrix, which is never made dense."""
+    """A linear layer x W + b. Its input may be a sparse matrix, which is never converted to a dense one."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True):
         super().__init__()
@@ -23,6 +24,7 @@ class InputLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
 
     def forward(self, x: Tensor | SparseMatrix) -> Tensor:
+        """Return x W + b."""
         out = x @ self.weight
         return out if self.bias is None else out + self.bias
 
@@ -39,13 +41,16 @@ class Backbone(nn.Module):
 
     The representation of a node is its state before round `depth`: `embed` returns it, and `read` computes the logits
     from it.
+
+    The constructor of every backbone takes the number of input features, the hidden width, the number of classes, the
+    number of layers and the dropout rate, in this order.
     """
 
     rounds: int
     depth: int
 
     def weigh(self, edges: Edges, s: Tensor | None) -> Tensor | None:
-        """Return the edge weights that all rounds share."""
+        """Return the edge weights that all rounds share, from the mask `s` on the real edges."""
         return s
 
     def receive(self, i: int, h: Any) -> Tensor:

@@ -1,10 +1,10 @@
-"""Choice of the backend that runs the edge-wise operators.
+"""Selection of the backend that runs the edge-wise operators.
 
 Every backend is a module of `edgemask.nn.kernels` with the same functions:
 
 `reference`  plain torch, on any device and in any precision
 `cpu`        multi-threaded loops compiled by Numba, float32 and float64
-`gpu`        Triton kernels on a CUDA device, every precision but float64
+`gpu`        Triton kernels on a CUDA device, every precision except float64
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def backend(tensor: Tensor) -> ModuleType:
 
 @cache
 def _has_triton() -> bool:
-    """Tell whether Triton can be imported, and warn once if it cannot."""
+    """Return whether Triton can be imported, and warn once if it cannot."""
     try:
         import_module("triton")
     except ImportError as error:

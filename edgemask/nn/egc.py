@@ -1,7 +1,8 @@
-"""EGC: graph convolutions whose filter is a mixture, other for every node, of a few shared ones.
+"""EGC: graph convolutions in which every node mixes a few shared filters with coefficients of its own.
 
-S. Tailor, F. Opolka, P. Liò and N. Lane, "Do We Need Anisotropic Graph Neural Networks?" (first "Adaptive Filters and
-Aggregator Fusion for Efficient Graph Convolutions"), ICLR 2022: EGC-S, the form with the GCN's aggregator alone.
+S. Tailor, F. Opolka, P. Liò and N. Lane, "Do We Need Anisotropic Graph Neural Networks?" (first published as "Adaptive
+Filters and Aggregator Fusion for Efficient Graph Convolutions"), ICLR 2022. This is EGC-S, the variant that uses only
+the GCN's aggregator.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from edgemask.nn.tensors import Edges
 
 
 class EGC(Backbone):
-    """h_v ← ‖_{j ≤ H} Σ_{b ≤ B} w_{v,j,b} (Â(s) h W_b)_v + c per layer, Â(s) as in the GCN, with coefficients
-    w_v = V h_v + a of each node's own. Normalisation, ReLU and dropout after each, and a linear read-out.
+    """EGC-S with `heads` heads (H) and `bases` bases (B).
 
-    A head is ⌈hidden / H⌉ wide. The authors' networks have H = 8 and B = 4, batch normalisation and residual sums; here
-    rows are normalised (LayerNorm), so that a node's logits do not depend on which others are read with it, and there
-    is no residual sum, as in the other backbones.
+    Each layer computes h_v ← ‖_{j ≤ H} Σ_{b ≤ B} w_{v,j,b} (Â(s) h W_b)_v + c, where Â(s) is that of the GCN and the
+    coefficients w_v = V h_v + a depend on the node. Normalisation, ReLU and dropout follow each layer. The output layer
+    is linear.
+
+    Each head is ⌈hidden / H⌉ wide. The authors' networks have H = 8 and B = 4, batch normalisation and residual
+    connections. This one normalises each row (LayerNorm), so that the logits of a node do not depend on the other nodes
+    of a batch, and has no residual connections, like the other backbones.
     """
 
     def __init__(
@@ -49,20 +53,23 @@ class EGC(Backbone):
         self.rounds, self.depth, self.dropout = layers, layers, dropout
 
     def weigh(self, edges: Edges, s: Tensor | None) -> Tensor:
+        """Return the symmetric normalisation of the masked graph, as in the GCN."""
         return gcn_weights(edges, s)
 
     def receive(self, i: int, h: Any) -> Tensor:
+        """Apply bias, LayerNorm, ReLU and dropout to what a round collected."""
         if i > 0:
             h = F.dropout(F.relu(self.norms[i - 1](h + self.biases[i - 1])), self.dropout, self.training)
         return h  # type: ignore[no-any-return]
 
     def send(self, i: int, h: Any) -> Tensor:
-        """The bases, which the neighbours sum, and beside them the node's own coefficients."""
+        """Return the bases, which the neighbours sum, concatenated with the node's own coefficients."""
         z: Tensor = self.out(h) if i == self.rounds else torch.cat([self.bases[i](h), self.coefficients[i](h)], dim=1)
         return z
 
     def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
-        sent = self.num_bases * self.width
-        summed = aggregate(edges, weight, z[:, :sent].contiguous()).view(-1, self.num_bases, self.width)
-        mixed = torch.bmm(z[:, sent:].reshape(-1, self.heads, self.num_bases), summed)
+        """Sum the bases over incoming edges and mix them with the node's coefficients."""
+        columns = self.num_bases * self.width
+        summed = aggregate(edges, weight, z[:, :columns].contiguous()).view(-1, self.num_bases, self.width)
+        mixed = torch.bmm(z[:, columns:].reshape(-1, self.heads, self.num_bases), summed)
         return mixed.flatten(1)

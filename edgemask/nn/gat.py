@@ -15,10 +15,10 @@ from edgemask.nn.tensors import Edges, SparseMatrix
 
 
 class MaskedGATLayer(nn.Module):
-    """One layer, H heads of d_h: returns N × H × d_h before the nonlinearity.
+    """One masked GAT layer with H heads of width d_h. Its output is N × H × d_h, before the nonlinearity.
 
-    a^(k) = [a_dst ‖ a_src ‖ a_s]: the mask's logit term is a_s w s with two learnable scalars per head, of which
-    only the product c acts, so `c` is the parameter.
+    The attention vector is a^(k) = [a_dst ‖ a_src ‖ a_s]. The mask's logit term a_s w s has two learnable scalars per
+    head. Only their product c has an effect, so `c` is the parameter.
     """
 
     def __init__(self, inputs: int, heads: int, width: int, gate: Gate, attention_dropout: float):
@@ -30,22 +30,38 @@ class MaskedGATLayer(nn.Module):
         self.c = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, heads)).squeeze(0))
 
     def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None) -> Tensor:
+        """Return the layer's output for a whole graph, with mask `s` on its real edges."""
         return self.collect(edges, s, self.send(x))
 
     def send(self, x: Tensor | SparseMatrix) -> Tensor:
+        """Return the messages z = x W (N × H × d_h)."""
         z: Tensor = self.linear(x)
         return z.view(-1, self.heads, self.width)
 
     def collect(self, edges: Edges, s: Tensor | None, z: Tensor) -> Tensor:
+        """Return the attention-weighted sum of the messages into each node."""
         logits = head_logits(z, self.a_src, self.a_dst)
         dropout = self.attention_dropout if self.training else 0.0
         return attend(edges, z, *logits, s, self.c, gate=self.gate, dropout=dropout)
 
 
 class MaskedGAT(Backbone):
-    """`layers` masked GAT layers: heads concatenated inside and averaged at the end, then an output layer.
+    """A stack of masked GAT layers and a linear output layer.
+
+    Heads are concatenated between layers and averaged after the last one:
 
     h^{(l+1)} = ‖_k σ(h̃^{(k)}),  h^{(L)} = (1/H) Σ_k σ(h̃^{(k)}),  o = W_out h^{(L)} + b.
+
+    Args:
+        inputs: Number of input features.
+        hidden: Width of each head.
+        classes: Number of classes.
+        layers: Number of layers L.
+        dropout: Dropout rate of the states between layers.
+        heads: Number of heads H.
+        attention_dropout: Dropout rate of the attention coefficients.
+        gate: How the mask acts; see `edgemask.nn.attention`.
+        activation: The nonlinearity σ.
     """
 
     def __init__(
@@ -70,6 +86,7 @@ class MaskedGAT(Backbone):
         self.dropout, self.activation = dropout, activation
 
     def receive(self, i: int, h: Any) -> Tensor:
+        """Apply bias, nonlinearity and dropout; concatenate the heads, or average them after the last layer."""
         dropout = self.dropout if self.training else 0.0
         if 0 < i < self.rounds:
             h = activate(h, self.biases[i - 1], self.activation, dropout).flatten(1)
@@ -78,9 +95,11 @@ class MaskedGAT(Backbone):
         return h  # type: ignore[no-any-return]
 
     def send(self, i: int, h: Any) -> Tensor:
+        """Apply the layer's linear map or, after the last round, the output layer."""
         z: Tensor = self.layers[i].send(h) if i < self.rounds else self.out(h)  # type: ignore[operator]
         return z
 
     def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
+        """Apply the layer's masked attention. `weight` is the mask."""
         out: Tensor = self.layers[i].collect(edges, weight, z)  # type: ignore[operator]
         return out

@@ -15,7 +15,7 @@ from edgemask.nn.tensors import Edges
 
 
 class GCN(Backbone):
-    """h ← D^{-1/2}(A(s) + I)D^{-1/2} h W + b per layer, with ReLU and dropout between layers."""
+    """A GCN with layers h ← D^{-1/2}(A(s) + I)D^{-1/2} h W + b, and ReLU and dropout between layers."""
 
     def __init__(self, inputs: int, hidden: int, classes: int, layers: int = 2, dropout: float = 0.5):
         super().__init__()
@@ -25,9 +25,11 @@ class GCN(Backbone):
         self.rounds, self.depth, self.dropout = layers, layers - 1, dropout
 
     def weigh(self, edges: Edges, s: Tensor | None) -> Tensor:
+        """Return the symmetric normalisation of the masked graph."""
         return gcn_weights(edges, s)
 
     def receive(self, i: int, h: Any) -> Tensor:
+        """Add the bias, and apply ReLU and dropout between layers."""
         if i > 0:
             h = h + self.biases[i - 1]
         if 0 < i < self.rounds:
@@ -35,8 +37,10 @@ class GCN(Backbone):
         return h  # type: ignore[no-any-return]
 
     def send(self, i: int, h: Any) -> Tensor:
+        """Apply the layer's linear map. After the last round, the state is the logits."""
         z: Tensor = self.linears[i](h) if i < self.rounds else h
         return z
 
     def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
+        """Sum the weighted messages."""
         return aggregate(edges, weight, z)

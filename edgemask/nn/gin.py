@@ -14,9 +14,10 @@ from edgemask.nn.tensors import Edges
 
 
 class GIN(Backbone):
-    """h ← MLP(h_v + Σ_{u→v} s_uv h_u) per layer with ε = 0, and a linear read-out.
+    """A GIN with layers h_v ← MLP(h_v + Σ_{u→v} s_uv h_u), that is ε = 0, and a linear output layer.
 
-    The first linear map is applied before the sum. By linearity this is the same, and sparse features stay sparse.
+    The first linear map of the MLP is applied before the sum. By linearity the result is the same, and sparse features
+    stay sparse.
     """
 
     def __init__(self, inputs: int, hidden: int, classes: int, layers: int = 2, dropout: float = 0.5):
@@ -30,17 +31,21 @@ class GIN(Backbone):
         self.rounds, self.depth, self.dropout = layers, layers, dropout
 
     def weigh(self, edges: Edges, s: Tensor | None) -> Tensor:
+        """Return the mask on the real edges and 1 on the self-loops."""
         return edges.spread(s)
 
     def receive(self, i: int, h: Any) -> Tensor:
+        """Apply the rest of the layer's MLP, and dropout."""
         if i > 0:
             h = F.relu(self.norms[i - 1](h + self.biases[i - 1]))
             h = F.dropout(F.relu(self.second[i - 1](h)), self.dropout, self.training)
         return h  # type: ignore[no-any-return]
 
     def send(self, i: int, h: Any) -> Tensor:
+        """Apply the first linear map of the layer's MLP or, after the last round, the output layer."""
         z: Tensor = self.first[i](h) if i < self.rounds else self.out(h)
         return z
 
     def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
+        """Sum the weighted messages."""
         return aggregate(edges, weight, z)

@@ -1,5 +1,8 @@
-"""Features with something added that is small. A linear map is applied to them without their being formed, so that
-sparse features stay sparse and constant: they stand wherever a network multiplies its input by its first weights."""
+"""Features to which something small is added, without forming the sum.
+
+They can be used wherever a network multiplies its input by its first weights. The product is computed from the parts,
+so sparse features stay sparse and constant.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from edgemask.nn.tensors import SparseMatrix
 
 
 class Appended:
-    """[X ‖ 1 cᵀ]: the same context c beside the features of every node."""
+    """The matrix [X ‖ 1 cᵀ]: the features of every node, followed by the same context c."""
 
     def __init__(self, x: Tensor | SparseMatrix, context: Tensor):
         self.x, self.context = x, context
@@ -20,7 +23,7 @@ class Appended:
 
 
 class Shifted:
-    """X + A B: features changed by a matrix of few ranks, A of N × r and B of r × F."""
+    """The matrix X + A B: features plus a matrix of low rank, where A is N × r and B is r × F."""
 
     def __init__(self, x: Tensor | SparseMatrix | Shifted, a: Tensor, b: Tensor):
         self.x, self.a, self.b = x, a, b

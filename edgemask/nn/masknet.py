@@ -1,4 +1,4 @@
-"""The MaskNet m_{φ,ψ}: a score in [0, 1] for every edge from what is known at its two ends (Eq. mask_gen)."""
+"""The MaskNet m_{φ,ψ}: a score in [0, 1] for every edge, computed from its two end nodes (Eq. mask_gen)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,31 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgemask.config import EdgeInput
-from edgemask.errors import InputError
 from edgemask.nn.backbone import InputLinear
 from edgemask.nn.edge_mlp import edge_mlp
 from edgemask.nn.tensors import Edges, GraphTensors
 
-ORIGINS = 3
-WORK = 1 << 22  # neighbour look-ups held at once when counting common neighbours
+ORIGINS = 3  # number of different edge origins
+WORK = 1 << 22  # neighbour look-ups that are in memory at once when counting common neighbours
 
 
 class MaskNet(nn.Module):
-    """Logits of s_uv = σ(g_φ([z_u, z_v])), z = ReLU(p_ψ(x)); g_φ a two-layer MLP.
+    """A network that computes the logits of s_uv = σ(g_φ([z_u, z_v])), with z = ReLU(p_ψ(x)) and a two-layer MLP g_φ.
 
-    The first linear of g_φ is split into its halves for u and v and applied to nodes before the gather:
-    the same function, without an edges × 2d' tensor, and `edge_mlp` forms none of edges × hidden either.
-    `inputs_per_edge` adds, beyond the paper:
+    The first linear map of g_φ is split into its halves for u and v, which are applied to the nodes before the gather.
+    This is the same function without an edges × 2d' tensor. `edge_mlp` does not form an edges × hidden tensor either.
+
+    Inputs per edge, which are not in the paper:
 
     `origin`       one-hot origin of the edge
     `structure`    log degrees of both ends and log(1 + common neighbours) in the sampled graph
-    `predictions`  the TaskNet's detached class probabilities at both ends: their inner product and entropies
+    `predictions`  inner product and entropies of the TaskNet's class probabilities (detached) at both ends
+
+    Args:
+        inputs: Number of input features.
+        projection: Width of z.
+        hidden: Hidden width of g_φ.
+        inputs_per_edge: Names of the inputs per edge.
     """
 
     def __init__(
@@ -49,11 +55,21 @@ class MaskNet(nn.Module):
         self.score = nn.Linear(hidden, 1)
 
     def forward(self, domain: GraphTensors, edges: Edges, extra: EdgeFacts | None = None) -> Tensor:
-        """One logit per real edge."""
+        """Return one logit per real edge.
+
+        Args:
+            domain: The graph, for its features.
+            edges: The edges to score.
+            extra: The inputs per edge. None if the network takes none.
+
+        Raises:
+            ValueError: The network takes inputs per edge, but `extra` is None.
+        """
         at_edge = None
         if self.from_edge is not None:
             if extra is None:
-                raise InputError("this MaskNet takes edge inputs, none were given")
+                names = ", ".join(self.inputs_per_edge)
+                raise ValueError(f"this MaskNet takes the edge inputs {names}, but none were given")
             at_edge = self.from_edge(extra.columns(self.inputs_per_edge))
         z = F.relu(self.project(domain.x), inplace=True)
         logits = edge_mlp(edges, self.from_src(z), self.from_dst(z), at_edge, self.score.weight.squeeze(0))
@@ -62,15 +78,30 @@ class MaskNet(nn.Module):
 
 @dataclass(frozen=True)
 class EdgeFacts:
-    """What the richer MaskNet may know of each real edge, one block of columns per input."""
+    """Inputs of the MaskNet for each real edge.
+
+    Attributes:
+        blocks: One matrix (real edges × columns) per input, by name.
+    """
 
     blocks: dict[str, Tensor]
 
     def columns(self, names: Sequence[str]) -> Tensor:
+        """Return the columns of the named inputs, in the given order."""
         return torch.cat([self.blocks[name] for name in names], dim=1)
 
     @classmethod
     def of(cls, edges: Edges, names: Sequence[str], probabilities: Tensor | None = None) -> EdgeFacts:
+        """Compute the named inputs.
+
+        Args:
+            edges: Edges of the graph.
+            names: Names of the inputs; see `MaskNet`.
+            probabilities: Class probabilities of the nodes (N × C), needed for `predictions`.
+
+        Raises:
+            ValueError: `names` includes `predictions`, but `probabilities` is None.
+        """
         src, dst = edges.src[edges.real], edges.dst[edges.real]
         blocks = {}
         if "origin" in names:
@@ -81,7 +112,7 @@ class EdgeFacts:
             blocks["structure"] = torch.stack([degree[src], degree[dst], common], dim=1)
         if "predictions" in names:
             if probabilities is None:
-                raise InputError("the input 'predictions' needs the TaskNet's class probabilities")
+                raise ValueError("the edge input 'predictions' needs the TaskNet's class probabilities, got None")
             p = probabilities.detach()
             entropy = -(p * p.clamp_min(1e-12).log()).sum(1)
             blocks["predictions"] = torch.stack([(p[src] * p[dst]).sum(1), entropy[src], entropy[dst]], dim=1)
@@ -89,13 +120,13 @@ class EdgeFacts:
 
 
 def common_neighbours(edges: Edges) -> Tensor:
-    """For each real edge u → v, how many nodes have an edge into both u and v (self-loops left out).
+    """Return, for each real edge u → v, the number of nodes with an edge into both u and v, without self-loops.
 
-    Every edge checks the in-neighbours of its end of smaller degree against the sorted edge keys of the other, in
-    chunks, so the work is Σ_e min(d_u, d_v) log M and nothing N × N is formed.
+    For every edge, the in-neighbours of the end with the smaller degree are looked up in the sorted edge keys of the
+    other end. This is done in chunks. The work is Σ_e min(d_u, d_v) log M, and no N × N matrix is formed.
     """
     src, dst, n = edges.src[edges.real], edges.dst[edges.real], edges.num_nodes
-    keys = dst * n + src  # sorted: destination-major
+    keys = dst * n + src  # sorted, because the edges are sorted by destination, then source
     degree = torch.bincount(dst, minlength=n)
     start = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
     small = torch.where(degree[src] <= degree[dst], src, dst)
@@ -115,7 +146,7 @@ def common_neighbours(edges: Edges) -> Tensor:
 
 
 def _chunks(work: Tensor, limit: int) -> list[Tensor]:
-    """Consecutive runs of edge positions whose work adds up to about `limit`."""
+    """Divide the edge positions into consecutive runs whose work adds up to about `limit`."""
     if not len(work):
         return []
     group = (work.cumsum(0) - work) // limit

@@ -1,4 +1,4 @@
-"""An MLP on the features alone."""
+"""An MLP that uses only the features."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgemask.nn.backbone import Backbone, InputLinear
 
 
 class MLP(Backbone):
-    """An MLP on the features. It ignores the graph: any use of structure must do better than this."""
+    """An MLP on the features. It ignores the graph, and is the baseline for every backbone that uses the graph."""
 
     rounds = depth = 0
 
@@ -23,10 +23,12 @@ class MLP(Backbone):
         self.dropout = dropout
 
     def receive(self, i: int, h: Any) -> Tensor:
+        """Apply all layers but the last."""
         for linear in self.linears[:-1]:
             h = F.dropout(F.relu(linear(h)), self.dropout, self.training)
         return h  # type: ignore[no-any-return]
 
     def send(self, i: int, h: Any) -> Tensor:
+        """Apply the last layer."""
         z: Tensor = self.linears[-1](h)
         return z

@@ -1,4 +1,4 @@
-"""Sorting by small whole numbers, and laying out edges, on the CPU: a few passes over the memory each."""
+"""Stable sorting by small integer keys, and the layout of edges, on the CPU in a few passes over the memory."""
 
 from __future__ import annotations
 
@@ -13,56 +13,87 @@ from torch import Tensor
 from edgemask.nn.compiled import BLOCKS, Array, arrays, compiled, empty
 from edgemask.runtime.threads import shared_threads
 
-BUCKETS = 1 << 10  # ranges of keys that the first pass deals entries to: as many open ends as a cache holds
+BUCKETS = 1 << 10  # key ranges that the first pass distributes entries to; a cache holds this many write positions
 
 
 @dataclass(frozen=True)
 class SourceOrder:
-    """Entries sorted by keys in 0 … count - 1, stably: their `order`, and where each key's entries begin (`starts`,
-    count + 1 values). Called, it brings values of the entries into this order without jumping all over the memory: it
-    deals them to buckets of 2^`bits` keys, one block of entries after the other, and sorts inside each."""
+    """A stable sort of entries by keys in 0 … count - 1.
+
+    Call it to permute values of the entries into key order. To avoid random access to the memory, it first distributes
+    the values to buckets of 2^`bits` keys, one block of entries after another, and then sorts inside each bucket.
+
+    Attributes:
+        keys: Key of each entry.
+        bits: Number of low bits of a key that differ inside a bucket.
+        ends: Where each block writes its first entry for each bucket; the last row has the end of each bucket.
+        local: Position, inside its bucket and before sorting, of each entry in sorted order.
+        order: Permutation that sorts the entries.
+        starts: Where the entries of each key begin in sorted order (count + 1 values).
+
+    Example:
+        >>> sort = SourceOrder.of(torch.tensor([2, 0, 2, 1]), count=3)
+        >>> sort.order.tolist(), sort.starts.tolist()
+        ([1, 3, 0, 2], [0, 1, 2, 4])
+        >>> sort(torch.tensor([5.0, 6.0, 7.0, 8.0])).tolist()
+        [6.0, 8.0, 5.0, 7.0]
+    """
 
     keys: Tensor
     bits: int
-    ends: Array  # where each block's first entry for each bucket goes
-    local: Tensor  # where each entry in order was in its bucket, as dealt
+    ends: Array
+    local: Tensor
     order: Tensor
     starts: Tensor
 
     @classmethod
     def of(cls, keys: Tensor, count: int) -> SourceOrder:
-        order, starts, dealt = empty(keys, len(keys)), keys.new_zeros(count + 1), empty(keys, len(keys))
+        """Sort entries by their keys, which must be in 0 … count - 1."""
+        order, starts, buckets = empty(keys, len(keys)), keys.new_zeros(count + 1), empty(keys, len(keys))
         local = empty(torch.empty(0, dtype=torch.int32), len(keys))
-        bits = max(0, (count - 1).bit_length() - BUCKETS.bit_length() + 1)  # of a key that lie inside a bucket
+        bits = max(0, (count - 1).bit_length() - BUCKETS.bit_length() + 1)  # so that the buckets cover all keys
         ends = np.zeros((BLOCKS + 1, BUCKETS), np.int64)
         with shared_threads():
-            _sort(*arrays(keys), bits, ends, *arrays(dealt, starts, order, local))
+            _sort(*arrays(keys), bits, ends, *arrays(buckets, starts, order, local))
         return cls(keys, bits, ends, local, order, starts)
 
     def __call__(self, values: Tensor) -> Tensor:
-        """Of values by entry (and any that follow), a copy in order."""
-        dealt, turned = empty(values, len(self.keys), *values.shape[1:]), empty(values, *values.shape)
+        """Return `values` permuted into key order.
+
+        Rows of `values` beyond the number of entries are not part of the sort; their content in the result is
+        undefined.
+        """
+        buckets, permuted = empty(values, len(self.keys), *values.shape[1:]), empty(values, *values.shape)
         width = math.prod(values.shape[1:])
-        flat = (v.reshape(len(v), width) for v in (values, dealt, turned))
+        flat = (v.reshape(len(v), width) for v in (values, buckets, permuted))
         with shared_threads():
             _turn(*arrays(self.keys), self.bits, self.ends, *arrays(self.local, *flat))
-        return turned
+        return permuted
 
 
 def with_loops(src: Tensor, dst: Tensor, num_nodes: int) -> tuple[Tensor, ...]:
-    """Edges sorted by destination, with a self-loop after those into each node: their sources and destinations, where
-    the given ones are now, and where each node's edges begin, with the loops and without."""
-    loops, given = empty(src, len(src) + num_nodes), empty(src, len(src))
-    both = empty(src, len(src) + num_nodes)
+    """Insert a self-loop at every node, after the other edges into it.
+
+    Args:
+        src: Sources of the edges, without self-loops.
+        dst: Destinations of the edges, in ascending order.
+        num_nodes: Number of nodes N.
+
+    Returns:
+        Sources and destinations of all edges, the positions of the given edges among them, and where the edges into
+        each node begin (N + 1 values), first with self-loops and then without.
+    """
+    all_src, real = empty(src, len(src) + num_nodes), empty(src, len(src))
+    all_dst = empty(src, len(src) + num_nodes)
     starts, real_starts = src.new_empty(num_nodes + 1), src.new_empty(num_nodes + 1)
     with shared_threads():
-        _with_loops(*arrays(src, dst, loops, both, given, starts, real_starts))
-    return loops, both, given, starts, real_starts
+        _with_loops(*arrays(src, dst, all_src, all_dst, real, starts, real_starts))
+    return all_src, all_dst, real, starts, real_starts
 
 
 @compiled
 def _sort(keys: Array, bits: int, ends: Array, dealt: Array, starts: Array, order: Array, local: Array) -> None:
-    """Deals the positions, each with the low bits of its key; then sorts every bucket by counting."""
+    """Distribute the positions, each with the low bits of its key, to buckets; then sort every bucket by counting."""
     nodes, entries, low = len(starts) - 1, len(keys), (1 << bits) - 1
     for block in numba.prange(BLOCKS):
         for p in range(entries * block // BLOCKS, entries * (block + 1) // BLOCKS):
@@ -96,6 +127,7 @@ def _sort(keys: Array, bits: int, ends: Array, dealt: Array, starts: Array, orde
 
 @compiled
 def _turn(keys: Array, bits: int, ends: Array, local: Array, values: Array, dealt: Array, turned: Array) -> None:
+    """Distribute `values` to the buckets (`dealt`), then write them in key order to `turned`."""
     entries, width = len(keys), values.shape[1]
     for block in numba.prange(BLOCKS):
         end = ends[block].copy()
@@ -115,7 +147,11 @@ def _turn(keys: Array, bits: int, ends: Array, local: Array, values: Array, deal
 def _with_loops(
     src: Array, dst: Array, all_src: Array, all_dst: Array, real: Array, starts: Array, real_starts: Array
 ) -> None:
-    """Edge i goes to i + dst[i], after the loops of all nodes before its own; the loop of v after the last into v."""
+    """Fill the outputs of `with_loops`.
+
+    Edge i moves to position i + dst[i], because the self-loops of all nodes before dst[i] precede it. The self-loop of
+    v follows the last edge into v.
+    """
     edges, nodes = len(src), len(starts) - 1
     starts[0] = real_starts[0] = 0
     for block in numba.prange(BLOCKS):

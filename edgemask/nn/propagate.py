@@ -1,4 +1,4 @@
-"""Propagation of logits over the target's graph: Z ← α Â Z + (1 - α) Z⁽⁰⁾."""
+"""Propagation of logits over the target graph: Z ← α Â Z + (1 - α) Z⁽⁰⁾."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from edgemask.nn.tensors import Edges
 
 
 def propagate(edges: Edges, logits: Tensor, alpha: float, steps: int) -> Tensor:
-    """`steps` rounds of personalised propagation with strength α in [0, 1); Â as in a GCN, self-loops among it.
+    """Propagate logits over a graph (personalised propagation).
 
-    α = 0 or no steps returns the logits as they are.
+    Args:
+        edges: Edges of the graph. Â is normalised as in a GCN, with self-loops.
+        logits: The logits Z⁽⁰⁾ (N × C).
+        alpha: Strength α in [0, 1).
+        steps: Number of rounds.
+
+    Returns:
+        The propagated logits. If `alpha` or `steps` is 0, `logits` itself.
     """
     if alpha == 0 or steps == 0:
         return logits

@@ -11,7 +11,7 @@ GAT_SETTINGS = ("heads", "attention_dropout", "gate")
 
 
 def tasknet(recipe: Recipe, inputs: int, classes: int) -> Backbone:
-    """Return the TaskNet of a recipe, for a number of input features and classes."""
+    """Build the TaskNet that a recipe describes, for the given numbers of input features and classes."""
     module, _, name = BACKBONES[recipe.backbone].path.rpartition(".")
     extra = {name: getattr(recipe, name) for name in GAT_SETTINGS} if recipe.backbone == "gat" else {}
     network: Backbone = getattr(import_module(module), name)(

@@ -1,4 +1,4 @@
-"""A domain on a device: features (sparse stays sparse), destination-sorted edges, labels."""
+"""Graphs as tensors on a device: features (sparse features stay sparse), edges sorted by destination, and labels."""
 
 from __future__ import annotations
 
@@ -19,15 +19,22 @@ from edgemask.nn.order import SourceOrder, with_loops
 
 
 class SparseMatrix:
-    """A constant CSR matrix with its transpose prepared, so that `A @ W` and its gradient are two products."""
+    """A constant CSR matrix that also stores its transpose.
+
+    `A @ W` and its gradient with respect to W are then one sparse product each.
+
+    Args:
+        matrix: Anything that `scipy.sparse.csr_array` accepts. It is converted to float32.
+        device: Where to store the matrix.
+    """
 
     def __init__(self, matrix: Any, device: torch.device):
         csr = sp.csr_array(matrix, dtype=np.float32)
         self.shape = (int(csr.shape[0]), int(csr.shape[1]))
         self.forward = csr_tensor(csr.indptr, csr.indices, csr.data, self.shape, device)
-        flipped = sp.csr_array(csr.T)
+        transpose = sp.csr_array(csr.T)
         self.transpose = csr_tensor(
-            flipped.indptr, flipped.indices, flipped.data, (self.shape[1], self.shape[0]), device
+            transpose.indptr, transpose.indices, transpose.data, (self.shape[1], self.shape[0]), device
         )
 
     def __matmul__(self, weight: Tensor) -> Tensor:
@@ -36,11 +43,13 @@ class SparseMatrix:
 
 
 class _ConstantProduct(torch.autograd.Function):
+    """The product of a constant sparse matrix and a dense one, with a gradient for the dense one only."""
+
     @staticmethod
     def forward(ctx: Any, weight: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
         ctx.transpose = transpose
-        lower = weight.is_cuda and torch.is_autocast_enabled("cuda")  # then as the products of dense matrices
-        return sparse_product(matrix, weight, torch.bfloat16 if lower else weight.dtype)
+        autocast = weight.is_cuda and torch.is_autocast_enabled("cuda")  # dense products return bfloat16 then, too
+        return sparse_product(matrix, weight, torch.bfloat16 if autocast else weight.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
@@ -48,75 +57,110 @@ class _ConstantProduct(torch.autograd.Function):
 
 
 def sparse_product(matrix: Tensor, dense: Tensor, dtype: torch.dtype) -> Tensor:
-    """A CSR tensor times a dense one."""
+    """Return the product of a CSR tensor and a dense tensor, as a tensor of type `dtype`."""
     if dense.is_cuda and (kernels := backend(dense)).__name__.endswith(".gpu"):
-        parts = matrix.crow_indices(), matrix.col_indices(), matrix.values()
-        out: Tensor = kernels.product(*parts, dense.contiguous(), dtype=dtype)
+        csr = matrix.crow_indices(), matrix.col_indices(), matrix.values()
+        out: Tensor = kernels.product(*csr, dense.contiguous(), dtype=dtype)
         return out
     return (matrix @ dense.to(matrix.dtype)).to(dtype)
 
 
 def csr_tensor(indptr: Any, indices: Any, data: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
-    """A torch CSR tensor from arrays (copied to the device) or tensors (used as they are)."""
+    """Return a torch CSR tensor. Arrays are copied to the device; tensors are used as they are."""
     crow, col, values = (
         p if isinstance(p, Tensor) else torch.tensor(p, device=device) for p in (indptr, indices, data)
     )
-    values = values.contiguous()  # CUDA's products take the values of another stride for dense, and are wrong then
-    with warnings.catch_warnings():  # torch says once per process that CSR is in beta, and of every choice of checks
+    values = values.contiguous()  # CUDA's sparse products ignore the stride of the values and would be wrong
+    with warnings.catch_warnings():  # torch warns that CSR tensors are in beta, and about `check_invariants`
         warnings.filterwarnings("ignore", message="Sparse (CSR tensor support is in beta|invariant checks are)")
         return torch.sparse_csr_tensor(crow, col, values, size=shape, check_invariants=False)
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges of one graph on a device, sorted by destination, every node's self-loop among them.
+    """The edges of one graph on a device, sorted by destination, with a self-loop at every node.
 
-    `real` holds the positions of the edges that are no self-loops, in order: a mask s has one value
-    for each of them, and 1 on the loops (`spread`).
+    An edge that is not a self-loop is called real. A mask s has one value for each real edge; self-loops always have
+    weight 1 (see `spread`).
 
-    `padded` edges have a fixed length: only the first `count` of the real edges are there, the rest is filling that
-    `indptr` and `by_source` leave out. Steps captured as CUDA graphs run on them.
+    Edges made by `padded` have a fixed length. Only the first `count` real edges exist; the others are padding, which
+    `indptr` and `by_source` leave out. Steps captured as CUDA graphs run on padded edges.
+
+    Attributes:
+        num_nodes: Number of nodes N.
+        src: Source of each edge, self-loops included.
+        dst: Destination of each edge, in ascending order.
+        real: Positions of the real edges in `src` and `dst`, in ascending order.
+        origin: Origin of each real edge.
+        count: Number of real edges without padding, as 1 value on the device. None if the edges are not padded.
+
+    Example:
+        >>> edges = Edges.build(torch.tensor([1]), torch.tensor([0]), num_nodes=2)
+        >>> edges.src.tolist(), edges.dst.tolist(), edges.real.tolist()
+        ([1, 0, 1], [0, 0, 1], [0])
     """
 
     num_nodes: int
     src: Tensor
     dst: Tensor
     real: Tensor
-    origin: Tensor  # of the real edges
-    count: Tensor | None = None  # 1 value on the device, of padded edges alone
+    origin: Tensor
+    count: Tensor | None = None
 
     @classmethod
     def build(cls, src: Tensor, dst: Tensor, num_nodes: int, origin: Tensor | None = None) -> Edges:
-        """From edges without self-loops, sorted by destination, then source (as `Graph.edges` and samples are)."""
+        """Build edges from a graph's edges by adding a self-loop at every node.
+
+        Args:
+            src: Sources of the edges, without self-loops.
+            dst: Destinations. The edges must be sorted by destination, then source, as `Graph.edges` and samples are.
+            num_nodes: Number of nodes.
+            origin: Origin of each edge. None means 0 for all edges.
+        """
         origin = torch.zeros_like(src, dtype=torch.uint8) if origin is None else origin
         if src.device.type == "cpu":
             all_src, all_dst, real, indptr, real_indptr = with_loops(src, dst, num_nodes)
             edges = cls(num_nodes, all_src, all_dst, real, origin)
-            edges.__dict__.update(indptr=indptr, real_indptr=real_indptr)
+            edges.preset(indptr=indptr, real_indptr=real_indptr)
             return edges
         loops = torch.arange(num_nodes, device=src.device)
         order = torch.sort(torch.cat([dst, loops]), stable=True).indices
         real = torch.nonzero(order < len(src)).squeeze(1)
         return cls(num_nodes, torch.cat([src, loops])[order], torch.cat([dst, loops])[order], real, origin)
 
+    def preset(self, **values: Tensor | tuple[Tensor, Tensor]) -> None:
+        """Preset cached properties whose values are already known, so that they are not computed again.
+
+        Args:
+            values: The values by name of the cached property.
+
+        Raises:
+            ValueError: A name is not a cached property.
+        """
+        for name, value in values.items():
+            if not isinstance(getattr(Edges, name, None), cached_property):
+                raise ValueError(f"{name!r} is not a cached property of Edges")
+            self.__dict__[name] = value  # where `cached_property` stores its value; the dataclass is frozen
+
     @property
     def num_real(self) -> int:
+        """Number of real edges, including padding."""
         return len(self.real)
 
     @cached_property
     def indptr(self) -> Tensor:
-        """Where each destination's edges begin (N + 1 values)."""
+        """The position where the edges into each node begin (N + 1 values)."""
         counts = torch.bincount(self.dst, minlength=self.num_nodes)
         return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
     @cached_property
     def real_indptr(self) -> Tensor:
-        """Where each destination's edges begin among the real ones (N + 1 values)."""
+        """The position among the real edges where those into each node begin (N + 1 values)."""
         return torch.searchsorted(self.real, self.indptr)
 
     @cached_property
     def by_source(self) -> tuple[Tensor, Tensor]:
-        """The permutation that sorts edges by source, and where each source's edges begin."""
+        """The permutation that sorts the edges by source, and where the edges of each source begin (N + 1 values)."""
         if self.src.device.type == "cpu":
             return self.source_order.order, self.source_order.starts
         counts = torch.bincount(self.src, minlength=self.num_nodes)
@@ -125,29 +169,35 @@ class Edges:
 
     @cached_property
     def dst_by_source(self) -> Tensor:
-        """The destinations in the order of `by_source`: the columns of the transposed matrix."""
+        """The destinations in the order of `by_source`, which are the columns of the transposed matrix."""
         return self.source_order(self.dst) if self.src.device.type == "cpu" else self.dst[self.by_source[0]]
 
     @cached_property
     def source_order(self) -> SourceOrder:
-        """On the CPU: what sorts edges by source, filling left out, and brings values of them into that order."""
+        """The sort of the edges by source, without padding. It is used on the CPU only."""
         return SourceOrder.of(self.src[: int(self.indptr[-1])], self.num_nodes)
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean of one value per real edge, filling left out."""
+        """Return the mean of `values`, which has one value per real edge, without padding."""
         if self.count is None:
             return values.mean()
-        there = torch.arange(len(values), device=values.device) < self.count
-        return (torch.where(there, values, 0).sum() / self.count).squeeze(0)
+        exists = torch.arange(len(values), device=values.device) < self.count
+        return (torch.where(exists, values, 0).sum() / self.count).squeeze(0)
 
     def padded(self, length: int) -> Edges:
-        """The same edges in arrays of `length` entries."""
-        filling = length - len(self.src)
-        if filling < 0 or self.count is not None:
-            raise InputError(f"edges without filling and at least {len(self.src)} entries needed, got {length}")
+        """Return the same edges in tensors of `length` entries.
+
+        Raises:
+            ValueError: The edges are already padded, or there are more than `length` of them.
+        """
+        if self.count is not None:
+            raise ValueError("only edges without padding can be padded; these edges are already padded")
+        padding = length - len(self.src)
+        if padding < 0:
+            raise ValueError(f"the padded length is too small: at least {len(self.src)} entries needed, got {length}")
 
         def fill(values: Tensor, value: int) -> Tensor:
-            return torch.cat([values, values.new_full((filling,), value)])
+            return torch.cat([values, values.new_full((padding,), value)])
 
         positions = torch.arange(len(self.src), length, device=self.src.device)
         last = self.num_nodes - 1
@@ -156,44 +206,61 @@ class Edges:
             src=fill(self.src, last),
             dst=fill(self.dst, last),
             real=torch.cat([self.real, positions]),
-            origin=fill(self.origin, 255),  # none of the origins
+            origin=fill(self.origin, 255),  # not a valid origin
             count=self.real.new_full((1,), self.num_real),
         )
         order, starts = self.by_source
-        padded.__dict__["indptr"] = self.indptr.clone()
-        padded.__dict__["by_source"] = fill(order, 0), starts.clone()
-        padded.__dict__["dst_by_source"] = fill(self.dst_by_source, last)
+        padded.preset(
+            indptr=self.indptr.clone(),
+            by_source=(fill(order, 0), starts.clone()),
+            dst_by_source=fill(self.dst_by_source, last),
+        )
         return padded
 
     def copy_(self, other: Edges) -> None:
-        """Take over the content of other padded edges of the same length, in place."""
-        for mine, theirs in zip(self._arrays(), other._arrays(), strict=True):
-            mine.copy_(theirs)
+        """Copy other padded edges of the same length into these, in place.
+
+        Raises:
+            ValueError: One of the two is not padded.
+        """
+        for target, source in zip(self._arrays(), other._arrays(), strict=True):
+            target.copy_(source)
 
     def _arrays(self) -> tuple[Tensor, ...]:
+        """Return all tensors of padded edges, including the cached ones."""
         if self.count is None:
-            raise InputError("only padded edges can be copied in place")
+            raise ValueError("only padded edges can be copied in place; these edges are not padded")
         return self.src, self.dst, self.real, self.origin, self.count, self.indptr, *self.by_source, self.dst_by_source
 
     def spread(self, s: Tensor | None) -> Tensor:
-        """Per-edge weights: s on the real edges (1 when None), 1 on the self-loops."""
+        """Return one weight per edge: s on the real edges (1 if s is None) and 1 on the self-loops."""
         ones = torch.ones(len(self.src), device=self.src.device, dtype=s.dtype if s is not None else None)
         return ones if s is None else ones.index_copy(0, self.real, s)
 
 
 @dataclass(frozen=True)
 class GraphTensors:
-    """A graph's tensors on one device: what every model and method consumes."""
+    """The tensors of one graph on one device, as models and methods use them.
+
+    Attributes:
+        name: Name of the graph.
+        x: Features of the nodes.
+        edges: Edges, self-loops included.
+        y: Class index of each node, -1 if it has none. None if the graph has no labels.
+        labelled: Indices of the nodes that have a class.
+        graph: The graph itself.
+    """
 
     name: str
     x: SparseMatrix | Tensor
     edges: Edges
-    y: Tensor | None  # class index per node, -1 = missing
-    labelled: Tensor  # positions of the nodes with a class
+    y: Tensor | None
+    labelled: Tensor
     graph: Graph
 
     @classmethod
     def of(cls, graph: Graph, device: str | torch.device = "cpu") -> GraphTensors:
+        """Copy a graph to a device."""
         device = torch.device(device)
         x = SparseMatrix(graph.x, device) if graph.is_sparse else torch.tensor(graph.x, device=device)
         src, dst = torch.tensor(graph.edges, device=device)
@@ -208,22 +275,31 @@ class GraphTensors:
 
     @property
     def num_nodes(self) -> int:
+        """Number of nodes."""
         return self.edges.num_nodes
 
     def labels(self) -> Tensor:
+        """Return the class index of each node, -1 if it has none.
+
+        Raises:
+            InputError: The graph has no labels.
+        """
         if self.y is None:
             raise InputError(f"graph {self.name!r} has no labels")
         return self.y
 
 
 def features(graph: Graph, nodes: Tensor) -> Tensor | SparseMatrix:
-    """The features of some nodes, on the device of `nodes`."""
+    """Return the features of the given nodes, on the device of `nodes`."""
     rows = graph.x[nodes.cpu().numpy()]
     return SparseMatrix(rows, nodes.device) if graph.is_sparse else torch.from_numpy(rows).to(nodes.device)
 
 
 def skeleton(graph: Graph, device: torch.device) -> GraphTensors:
-    """A graph's domain without features: they stay in the graph, and are taken from it a batch or block at a time."""
+    """Return the tensors of a graph without its features.
+
+    `x` has no rows. The features stay in the graph and are read from it one batch or block at a time.
+    """
     src, dst = torch.tensor(graph.edges, device=device)
     return GraphTensors(
         name=graph.name,

@@ -1,4 +1,4 @@
-"""A table of ours beside the paper's: rows, columns, and in each cell what every seed gave."""
+"""Data classes for tables: `Cell` holds the values of our runs and the paper's figure, `Comparison` holds the cells."""
 
 from __future__ import annotations
 
@@ -8,23 +8,32 @@ from functools import cached_property
 from statistics import fmean, stdev
 
 ABSENT = "data not available"
-Unit = tuple[str, int]  # what is paired between two cells: a benchmark's protocol, and a seed
+Unit = tuple[str, int]  # (protocol, seed): two cells are compared unit by unit
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Ours, one value per unit, and the paper's figure: (mean, deviation), (value,) or nothing."""
+    """One cell of a table.
+
+    Args:
+        values: Our values, one per unit.
+        paper: The paper's figure: (mean, deviation), (value,) or nothing.
+        rules: Selection rules of the runs behind the cell.
+        keys: Keys of the records behind the cell.
+        failed: Number of runs that diverged or ran out of memory.
+        absent: Why values are missing: "data not available", "not run", "3 of 5 runs". Empty if none is missing.
+    """
 
     values: Mapping[Unit, float] = field(default_factory=dict)
     paper: tuple[float, ...] = ()
-    rules: tuple[str, ...] = ()  # selection rules of the runs behind it
-    keys: tuple[str, ...] = ()  # of their records
-    failed: int = 0  # runs that diverged or ran out of memory
-    absent: str = ""  # why there is nothing of ours: "data not available", "not run"
+    rules: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    failed: int = 0
+    absent: str = ""
 
     @cached_property
     def by_seed(self) -> dict[int, float]:
-        """The mean over protocols for each seed."""
+        """Mean over the protocols, by seed."""
         groups: dict[int, list[float]] = {}
         for (_, seed), value in self.values.items():
             groups.setdefault(seed, []).append(value)
@@ -32,38 +41,55 @@ class Cell:
 
     @cached_property
     def mean(self) -> float:
+        """Mean over the seeds; NaN if there are no values."""
         return fmean(self.by_seed.values()) if self.values else float("nan")
 
     @cached_property
     def std(self) -> float:
-        """The sample deviation over seeds; NaN of fewer than two."""
+        """Sample standard deviation over the seeds; NaN if there are fewer than two."""
         return stdev(self.by_seed.values()) if len(self.by_seed) > 1 else float("nan")
 
     @property
     def difference(self) -> float:
-        """Ours less the paper's; NaN where either has nothing."""
+        """Our mean minus the paper's; NaN if either is missing."""
         return self.mean - self.paper[0] if self.paper else float("nan")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One table. `cells` may leave gaps. Where `best` is "high" or "low" that end of a column is better."""
+    """One table.
+
+    Args:
+        name: Name of the table in files.
+        title: Heading of the table.
+        about: Text that says what was run and how the columns are defined.
+        rows: Names of the rows.
+        columns: Names of the columns.
+        cells: Cells by (row, column). Cells without content may be left out.
+        best: "high" or "low" if that end of a column is better, else empty.
+        decimals: Decimals to print.
+        reference: The row that every other row is tested against, such as ERM. Empty if there is none.
+        tested: The columns of scores that the tests compare.
+        findings: Sentences about the differences between our results and the paper's.
+    """
 
     name: str
     title: str
-    about: str  # what was run, and how the columns are defined
+    about: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: Mapping[tuple[str, str], Cell]
     best: str = "high"
     decimals: int = 1
-    reference: str = ""  # the row every other is tested against (ERM), where there is one
-    tested: tuple[str, ...] = ()  # the columns of scores that tests compare
-    findings: tuple[str, ...] = ()  # what we found where ours and the paper's differ
+    reference: str = ""
+    tested: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
 
     def cell(self, row: str, column: str) -> Cell:
+        """Return a cell; an empty one if `cells` does not have it."""
         return self.cells.get((row, column), Cell())
 
     @property
     def keys(self) -> tuple[str, ...]:
+        """Keys of all records behind the table, each once."""
         return tuple(dict.fromkeys(key for cell in self.cells.values() for key in cell.keys))

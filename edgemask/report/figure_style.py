@@ -1,7 +1,8 @@
-"""How figures look, and the parts they are built of: dots in rows, bands over a setting, a caption, SVG of two schemes.
+"""Style and building blocks of the figures: dots in rows, bands over a setting, captions, SVG for light and dark pages.
 
-Text and axes are drawn in one colour, INK, which in an SVG becomes `currentColor` and follows the reader's scheme; data
-in colours that stand out on white and on dark and differ in every common colour blindness, and each in a shape too.
+Text and axes have one colour, INK. In an SVG it becomes `currentColor` and follows the reader's colour scheme. The
+colours of the data are visible on light and on dark backgrounds, and readers with any common colour blindness can tell
+them apart. Each series also has its own marker shape.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from matplotlib.lines import Line2D
 from edgemask.report.comparison import Cell
 from edgemask.report.statistics import LEVEL, bootstrap
 
-WIDTH = 6.5  # inches: the paper's column
+WIDTH = 6.5  # inches: width of the paper's column
 POINTS = 8  # size of all text in print
-LISTED = 8  # of what is missing, by name
+LISTED = 8  # number of missing items that a caption names
 INK, INK_ON_DARK, FAINT = "#1b1b1b", "#e6e6e6", "#8c8c8c"
 SIZES = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
 COLOURS = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color")
@@ -34,7 +35,7 @@ RC: Any = {
     **dict.fromkeys(COLOURS, INK),
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
     **dict.fromkeys(("legend.frameon", "axes.spines.top", "axes.spines.right"), False),
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so that layouts are the same everywhere
+    "font.family": "DejaVu Sans",  # part of matplotlib, so layouts are the same on every machine
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": FAINT,
@@ -42,7 +43,7 @@ RC: Any = {
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.2,
     "lines.markersize": 4.5,
-    "svg.fonttype": "none",  # text stays text
+    "svg.fonttype": "none",  # keep text as text, not as outlines
     "pdf.fonttype": 42,
 }
 STYLE = (
@@ -54,6 +55,8 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Look:
+    """Colour, marker and line style of a series."""
+
     colour: str
     marker: str
     line: Any = "-"
@@ -63,74 +66,93 @@ BLUE, VERMILION, GREEN, PINK, ORANGE, SKY = "#0072b2", "#d55e00", "#009e73", "#c
 LOOKS = (Look(BLUE, "o"), Look(VERMILION, "s", "--"), Look(GREEN, "^", "-."), Look(PINK, "D", (0, (1, 1))))
 PAPER = Look(INK, "d", (0, (1, 2)))
 OPEN: dict[str, Any] = {"mec": INK, "mfc": "none", "mew": 0.9, "markersize": 6.5}
-THEIRS = "the paper's figure"
+PAPER_LABEL = "the paper's figure"
 DEVIATION, INTERVAL = "mean ± standard deviation", f"mean and {100 * LEVEL:.0f} % bootstrap interval"
 Key = tuple[str, str, str]  # row, panel, series
 
 
-# ---- what a figure says of itself ------------------------------------------------------------------------
+# ---- captions and legends --------------------------------------------------------------------------------
 
 
-def there(cell: Cell) -> bool:
-    """Whether a cell has something of ours to draw."""
+def has_values(cell: Cell) -> bool:
+    """Return whether a cell has values of ours, all of them finite."""
     return bool(cell.values) and all(map(isfinite, cell.values.values()))
 
 
-def alive(cells: Mapping[Key, Cell], place: int) -> list[str]:
-    """The rows, panels or series of which there is anything of ours, in their order."""
-    held = {key[place] for key, cell in cells.items() if there(cell)}
-    return [name for name in dict.fromkeys(key[place] for key in cells) if name in held]
+def names_with_values(cells: Mapping[Key, Cell], place: int) -> list[str]:
+    """Return the names of the rows (`place` 0), panels (1) or series (2) that have values of ours, in order."""
+    names = {key[place] for key, cell in cells.items() if has_values(cell)}
+    return [name for name in dict.fromkeys(key[place] for key in cells) if name in names]
 
 
-def spread(cell: Cell, interval: bool) -> list[float]:
-    """How far an error bar reaches below and above the mean: the deviation over seeds or, with `interval`, the
-    bootstrap interval of their mean; nowhere where there is one seed."""
+def error_bar(cell: Cell, interval: bool) -> list[float]:
+    """Return the lengths of an error bar below and above the mean; 0 if there is only one seed.
+
+    Args:
+        cell: The cell to draw.
+        interval: Show the bootstrap interval of the mean over seeds instead of the standard deviation.
+    """
     ends = bootstrap(list(cell.by_seed.values())) if interval else (cell.mean - cell.std, cell.mean + cell.std)
     return [float(max(0.0, np.nan_to_num(d))) for d in (cell.mean - ends[0], ends[1] - cell.mean)]
 
 
 def not_run(cells: Mapping[Key, Cell]) -> list[str]:
-    """What is left out, in as few words as will do: rows, panels and series without any value, then single cells."""
-    held = [set(alive(cells, place)) for place in range(3)]
-    gone = [key for key, cell in cells.items() if not there(cell)]
-    whole = [[name for name, some in zip(key, held, strict=True) if name not in some] for key in gone]
-    names = [w[0] if w else ", ".join(n for n in key if n) for w, key in zip(whole, gone, strict=True)]
+    """Return the names of all that has no values: whole rows, panels or series if possible, else single cells."""
+    present = [set(names_with_values(cells, place)) for place in range(3)]
+    missing = [key for key, cell in cells.items() if not has_values(cell)]
+    whole = [[name for name, names in zip(key, present, strict=True) if name not in names] for key in missing]
+    names = [w[0] if w else ", ".join(n for n in key if n) for w, key in zip(whole, missing, strict=True)]
     return list(dict.fromkeys(" ".join(name.split()) for name in names))
 
 
 def caption(figure: Figure, cells: Mapping[Key, Cell], text: str = "", bars: str = DEVIATION) -> None:
-    """Under a figure: whose marks are whose, seeds, selection rules, and what is missing."""
-    held = [cell for cell in cells.values() if there(cell)]
-    seeds = [len(cell.by_seed) for cell in held]
-    rules = sorted({rule for cell in held for rule in cell.rules if not rule.startswith("none")})
-    few = f"{min(seeds)}–{max(seeds)}" if min(seeds) < max(seeds) else f"{max(seeds)}"
-    marks = f"Filled: ours, {bars} over {few} seeds" if max(seeds) > 1 else "Filled: ours, one seed"
+    """Write the caption of a figure: the meaning of the marks, seeds, selection rules, and missing or failed runs.
+
+    Args:
+        figure: The figure.
+        cells: The cells that the figure draws.
+        text: Sentences to add.
+        bars: Meaning of the error bars.
+    """
+    drawn = [cell for cell in cells.values() if has_values(cell)]
+    seeds = [len(cell.by_seed) for cell in drawn]
+    rules = sorted({rule for cell in drawn for rule in cell.rules if not rule.startswith("none")})
+    count = f"{min(seeds)}–{max(seeds)}" if min(seeds) < max(seeds) else f"{max(seeds)}"
+    marks = f"Filled: ours, {bars} over {count} seeds" if max(seeds) > 1 else "Filled: ours, one seed"
     marks += f" (selection rule: {', '.join(rules)})." if rules else "."
     if any(cell.paper for cell in cells.values()):
         marks += " Open: the paper's own figures."
     if missing := not_run(cells):
         more = [f"and {len(missing) - LISTED} more"] if missing[LISTED:] else []
         text += f" Not run: {'; '.join(missing[:LISTED] + more).removesuffix('.')}."
-    if part := sum(bool(cell.absent) for cell in held):
-        text += f" Some runs are missing behind {part} of the {len(held)} values."
-    if failed := sum(cell.failed for cell in held):
-        text += f" Failed runs are in no mean: {failed} times."
+    if partial := sum(bool(cell.absent) for cell in drawn):
+        text += f" Some runs are missing behind {partial} of the {len(drawn)} values."
+    if failed := sum(cell.failed for cell in drawn):
+        text += f" The means exclude failed runs ({failed})."
     write_caption(figure, f"{marks} {text}")
 
 
 def write_caption(figure: Figure, text: str) -> None:
+    """Write text under a figure, wrapped to its width."""
     figure.supxlabel(textwrap.fill(" ".join(text.split()), 104), x=0.01, ha="left", linespacing=1.3)
 
 
 def legend(figure: Figure, named: Mapping[str, Look], paper: str, *, lines: bool = False) -> None:
-    """Above a figure, outside the data: the mark of each series, and the paper's open one where there is any."""
+    """Draw the legend above a figure.
+
+    Args:
+        figure: The figure.
+        named: Style of each series.
+        paper: Marker of the paper's figures. Empty if the figure shows none.
+        lines: Show the line styles too.
+    """
     handles = [
         Line2D([], [], color=k.colour, marker=k.marker, linestyle=k.line if lines else "", label=name)
         for name, k in named.items()
     ]
     if paper:
         dots: Any = PAPER.line if lines else ""
-        handles.append(Line2D([], [], color=INK, marker=paper, linestyle=dots, label=THEIRS, **OPEN))
+        handles.append(Line2D([], [], color=INK, marker=paper, linestyle=dots, label=PAPER_LABEL, **OPEN))
     columns = 3 if len(handles) > 4 else 4
     figure.legend(handles=handles, loc="outside upper left", ncols=columns, columnspacing=1.2, handlelength=2.4)
 
@@ -150,33 +172,45 @@ def dot_grid(
     pitch: float = 0.0,
     tune: Callable[[str, Axes], object] = lambda panel, axes: None,
 ) -> Figure:
-    """Panels side by side, a row for each thing, a mark for each series: ours filled, the paper's open, in the series'
-    shape or, where all series have the same figure of it, once (`paper_once`).
+    """Draw panels side by side with one row per name and one mark per series: ours filled, the paper's open.
 
-    With `dodge` the series of a row lie under each other; with `share` all panels have one scale; `tune` may change a
-    panel once it is drawn. Rows, panels and series without anything of ours are left out; the caption names them.
+    Rows, panels and series without values of ours are left out; the caption names them.
+
+    Args:
+        cells: Cells by (row, panel, series).
+        about: Sentences to add to the caption.
+        looks: Styles of the series.
+        dodge: Draw the series of a row below each other instead of at the same height.
+        paper_once: Draw the paper's figure once per row, because it is the same for all series. Otherwise each series
+            shows its own, with its own marker.
+        share: Use one scale for all panels.
+        interval: Show bootstrap intervals instead of standard deviations.
+        pitch: Height of a row in inches; 0 chooses it by the number of series.
+        tune: Called with the name and the axes of each panel after it is drawn, to change it.
     """
-    rows, panels, series = (alive(cells, place) for place in range(3))
+    rows, panels, series = (names_with_values(cells, place) for place in range(3))
     style = dict(zip(series, looks, strict=False))
-    mine = {panel: [s for s in series if any((row, panel, s) in cells for row in rows)] for panel in panels}
-    quoted = any(c.paper for c in cells.values() if there(c))
-    slots = {panel: len(mine[panel]) + (paper_once and quoted) if dodge else 1 for panel in panels}
+    shown = {panel: [s for s in series if any((row, panel, s) in cells for row in rows)] for panel in panels}
+    quoted = any(c.paper for c in cells.values() if has_values(c))
+    slots = {panel: len(shown[panel]) + (paper_once and quoted) if dodge else 1 for panel in panels}
     pitch = pitch or 0.11 * max(slots.values()) + 0.12
     figure = Figure(figsize=(WIDTH, pitch * len(rows) + 1.4), layout="constrained")
     grid = figure.subplots(1, len(panels), sharey=True, sharex=share, squeeze=False)[0]
     for axes, panel in zip(grid, panels, strict=True):
-        for number, s in enumerate(mine[panel]):
+        for number, s in enumerate(shown[panel]):
             offset = ((number + 0.5) / slots[panel] - 0.5) * 0.7 if dodge else 0.0
-            held = {y + offset: c for y, row in enumerate(rows) if there(c := cells.get((row, panel, s), Cell()))}
-            bars(axes, held, style[s], interval)
+            by_height = {
+                y + offset: c for y, row in enumerate(rows) if has_values(c := cells.get((row, panel, s), Cell()))
+            }
+            draw_means(axes, by_height, style[s], interval)
             if not paper_once:
-                opened(axes, {y: c.paper[0] for y, c in held.items() if c.paper}, style[s].marker)
+                draw_paper(axes, {y: c.paper[0] for y, c in by_height.items() if c.paper}, style[s].marker)
         for y, row in enumerate(rows):
-            beside = [cells[row, panel, s] for s in mine[panel] if (row, panel, s) in cells]
-            if beside and not any(there(c) for c in beside):
+            in_row = [cells[row, panel, s] for s in shown[panel] if (row, panel, s) in cells]
+            if in_row and not any(has_values(c) for c in in_row):
                 axes.text(0.5, y, "not run", transform=axes.get_yaxis_transform(), ha="center", va="center", alpha=0.7)
-            elif paper_once and (figures := [c.paper[0] for c in beside if c.paper]):
-                opened(axes, {y + (0.5 - 0.5 / slots[panel]) * 0.7: figures[0]}, PAPER.marker)
+            elif paper_once and (figures := [c.paper[0] for c in in_row if c.paper]):
+                draw_paper(axes, {y + (0.5 - 0.5 / slots[panel]) * 0.7: figures[0]}, PAPER.marker)
         axes.set_title(panel, loc="left" if len(panels) == 1 else "center")
         axes.set_yticks(range(len(rows)), [textwrap.fill(row, 45 if len(panels) == 1 else 27) for row in rows])
         axes.set_ylim(len(rows) - 0.45, -0.55)
@@ -189,16 +223,16 @@ def dot_grid(
     return figure
 
 
-def bars(axes: Axes, cells: Mapping[float, Cell], look: Look, interval: bool) -> None:
-    """Ours at each height: the mean, and how far it spreads."""
+def draw_means(axes: Axes, cells: Mapping[float, Cell], look: Look, interval: bool) -> None:
+    """Draw the mean and the error bar of each cell at its height."""
     if cells:
-        reach = np.transpose([spread(c, interval) for c in cells.values()])
+        reach = np.transpose([error_bar(c, interval) for c in cells.values()])
         mean = [c.mean for c in cells.values()]
         axes.errorbar(mean, list(cells), xerr=reach, fmt=look.marker, color=look.colour, elinewidth=1.2, zorder=3)
 
 
-def opened(axes: Axes, values: Mapping[float, float], marker: str) -> None:
-    """The paper's at each height."""
+def draw_paper(axes: Axes, values: Mapping[float, float], marker: str) -> None:
+    """Draw the paper's figures as open marks at their heights."""
     axes.plot(list(values.values()), list(values), marker, **OPEN, zorder=4)
 
 
@@ -206,14 +240,14 @@ def opened(axes: Axes, values: Mapping[float, float], marker: str) -> None:
 
 
 def band(axes: Axes, x: Sequence[float], cells: Sequence[Cell], look: Look, **options: Any) -> None:
-    """Means joined by a line, broken where one is missing, in a band of their deviations."""
+    """Draw means as a line with a band of their deviations. The line has a gap where a mean is missing."""
     mean, reach = (np.array([getattr(cell, name) for cell in cells]) for name in ("mean", "std"))
     axes.plot(x, mean, color=look.colour, marker=look.marker, linestyle=look.line, zorder=3, **options)
     axes.fill_between(x, mean - reach, mean + reach, color=look.colour, alpha=0.2, linewidth=0, zorder=2)
 
 
 def quoted_line(axes: Axes, x: Iterable[float], cells: Sequence[Cell], line: Any = PAPER.line) -> None:
-    """The paper's figures: open marks, joined by a dotted line, with its deviations where it gives them."""
+    """Draw the paper's figures as open marks joined by a dotted line, with error bars if the paper has deviations."""
     points = [(at, *cell.paper, 0.0)[:3] for at, cell in zip(x, cells, strict=True) if cell.paper]
     if points:
         at, mean, reach = zip(*points, strict=True)
@@ -225,20 +259,25 @@ def quoted_line(axes: Axes, x: Iterable[float], cells: Sequence[Cell], line: Any
 
 
 def svg(figure: Figure, name: str, title: str) -> str:
-    """A figure as SVG text without a background, the same bytes for the same figure, that follows the reader's scheme.
+    """Return a figure as SVG text without a background. It follows the reader's colour scheme.
 
-    What it styles is its own: several may stand in one page.
+    The same figure always gives the same bytes. The styles apply to the figure only, so one page may contain several.
+
+    Args:
+        figure: The figure.
+        name: Makes the ids of the SVG unique in a page.
+        title: Title of the SVG.
     """
     sink = io.StringIO()
     with matplotlib.rc_context(RC | {"svg.hashsalt": name}):
         figure.savefig(sink, format="svg", metadata={"Title": title, "Date": None, "Creator": None})
-    text = re.sub(r' id="[A-Za-z2.]+_\d+"', "", sink.getvalue())  # names of groups, which nothing refers to
+    text = re.sub(r' id="[A-Za-z2.]+_\d+"', "", sink.getvalue())  # ids of groups, which nothing refers to
     text = text.replace(INK, "currentColor").replace("<svg ", '<svg class="edgemask-figure" role="img" ', 1)
     return re.sub(r"<style[^>]*>.*?</style>", f"<style>{STYLE}</style>", text, count=1, flags=re.DOTALL)
 
 
 def printed(figure: Figure, kind: str) -> bytes:
-    """A figure on white, as "png" or "pdf", the same bytes for the same figure."""
+    """Return a figure on white as "png" or "pdf". The same figure always gives the same bytes."""
     sink = io.BytesIO()
     metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Creator": None, "Producer": None}}[kind]
     with matplotlib.rc_context(RC):

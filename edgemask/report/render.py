@@ -1,4 +1,4 @@
-"""A comparison as Markdown, LaTeX, CSV or a terminal's table: ours, the paper's, the difference, the selection rule."""
+"""Render a `Comparison` as Markdown, LaTeX, CSV or a terminal table, and the statistics of its rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from edgemask.report.comparison import Cell, Comparison
 from edgemask.report.statistics import LEVEL, REFERENCE, Versus
 
 NOTHING = "–"
-ROOM = 4  # columns that leave room for the paper's deviations on a page or a screen
-SIGNIFICANT = 0.05
+ROOM = 4  # most columns of a table that shows the paper's deviations; wider tables have no room for them
+SIGNIFICANT = 0.05  # adjusted p-values below this are printed in bold
 FIELDS = (
     *("row", "column", "mean", "std", "seeds", "paper mean", "paper std", "difference"),
     *("rules", "failed", "absent", "records"),
@@ -30,21 +30,29 @@ STATISTICS_FIELDS = (
 )
 
 
-# ---- what stands in a cell ---------------------------------------------------------------------------------
+# ---- cells -------------------------------------------------------------------------------------------------
 
 
 def number(value: float, decimals: int, sign: bool = False) -> str:
-    """Rounded, with a true minus; what rounds to 0 has none."""
+    """Return a rounded number with a typographic minus sign. Zero never has a minus sign.
+
+    >>> number(-3.96, 1), number(-0.04, 1), number(1.25, 2, sign=True)
+    ('−4.0', '0.0', '+1.25')
+    """
     return f"{round(value, decimals) + 0.0:{'+' if sign else ''}.{decimals}f}".replace("-", "−")
 
 
 def spread(mean: float, std: float, decimals: int) -> str:
-    """`77.2 ± 0.3`, or `77.2` without a deviation."""
+    """Return mean ± standard deviation, or only the mean if the deviation is NaN.
+
+    >>> spread(77.21, 0.3, 1), spread(77.21, math.nan, 1)
+    ('77.2 ± 0.3', '77.2')
+    """
     return number(mean, decimals) + ("" if math.isnan(std) else f" ± {number(std, decimals)}")
 
 
-def ours(cell: Cell, decimals: int) -> str:
-    """Mean and deviation; of a cell without values why it has none."""
+def cell_text(cell: Cell, decimals: int) -> str:
+    """Return the mean and deviation of our runs, or the reason why there are no values."""
     if cell.values:
         return spread(cell.mean, cell.std, decimals)
     if cell.failed:
@@ -52,63 +60,85 @@ def ours(cell: Cell, decimals: int) -> str:
     return cell.absent or ("not run" if cell.paper else NOTHING)
 
 
-def beside(cell: Cell, decimals: int, deviation: bool = True) -> str:
-    """`(73.8 ± 1.4, +3.4, 1 failed)`: the paper's figure, ours less the paper's, runs that ours is without."""
-    notes = []
-    if cell.paper:
-        std = cell.paper[1] if deviation and len(cell.paper) > 1 else math.nan
-        notes.append(spread(cell.paper[0], std, decimals))
-        notes += [number(cell.difference, decimals, sign=True)] if cell.values else []
-    why = [f"{cell.failed} failed" if cell.failed else "", cell.absent]
-    notes += [note for note in why if note and note != ours(cell, decimals)]
-    return f"({', '.join(notes)})" if notes else ""
+def paper_text(cell: Cell, decimals: int, deviation: bool = True) -> str:
+    """Return the paper's figure, with its deviation if asked for; an empty string if there is none."""
+    std = cell.paper[1] if deviation and len(cell.paper) > 1 else math.nan
+    return spread(cell.paper[0], std, decimals) if cell.paper else ""
 
 
-def rules(c: Comparison, row: str) -> str:
-    """The selection rules of all runs of a row."""
+def difference_text(cell: Cell, decimals: int) -> str:
+    """Return our mean minus the paper's with its sign; an empty string if either is missing."""
+    return number(cell.difference, decimals, sign=True) if cell.values and cell.paper else ""
+
+
+def missing_runs(cell: Cell, decimals: int) -> list[str]:
+    """Return notes on failed and missing runs that `cell_text` does not show."""
+    notes = [f"{cell.failed} failed" if cell.failed else "", cell.absent]
+    return [note for note in notes if note and note != cell_text(cell, decimals)]
+
+
+def cell_note(cell: Cell, decimals: int, deviation: bool = True) -> str:
+    """Return what follows the mean in brackets: the paper's figure, the difference, failed and missing runs.
+
+    >>> cell_note(Cell({("AC→D", 0): 77.2}, paper=(73.8, 1.4), failed=1), 1)
+    '(73.8 ± 1.4, +3.4, 1 failed)'
+    """
+    notes = [paper_text(cell, decimals, deviation), difference_text(cell, decimals), *missing_runs(cell, decimals)]
+    text = ", ".join(note for note in notes if note)
+    return f"({text})" if text else ""
+
+
+def row_rules(c: Comparison, row: str) -> str:
+    """Return the selection rules of all runs of a row."""
     return ", ".join(dict.fromkeys(r for column in c.columns for r in c.cell(row, column).rules)) or NOTHING
 
 
-def leaders(c: Comparison) -> set[tuple[str, str]]:
-    """The best cells of each column as they are printed; none where no end is better, or all are alike."""
-    found = set()
+def best_cells(c: Comparison) -> set[tuple[str, str]]:
+    """Return the (row, column) of the best cells of each column, compared as printed.
+
+    A column has none if neither end is better or if all its cells are equal.
+    """
+    cells = set()
     for column in c.columns if c.best in ("high", "low") else ():
         means = {row: round(cell.mean, c.decimals) for row in c.rows if (cell := c.cell(row, column)).values}
         if len(set(means.values())) > 1:
             best = (max if c.best == "high" else min)(means.values())
-            found |= {(row, column) for row, mean in means.items() if mean == best}
-    return found
+            cells |= {(row, column) for row, mean in means.items() if mean == best}
+    return cells
 
 
 def caption(c: Comparison) -> str:
-    """How to read the numbers: seeds, brackets, what is bold."""
+    """Return a sentence that explains the numbers: seeds, brackets and bold type."""
     cells = [c.cell(row, column) for row in c.rows for column in c.columns]
     counts = sorted({len(cell.by_seed) for cell in cells if cell.values})
     parts = []
     if counts:
-        what = "mean ± standard deviation over " if counts[-1] > 1 else ""
-        parts.append(
-            what + "–".join(map(str, dict.fromkeys((counts[0], counts[-1])))) + " seed" + "s" * (counts[-1] > 1)
-        )
+        quantity = "mean ± standard deviation over " if counts[-1] > 1 else ""
+        parts.append(quantity + count_range(counts) + " seed" + "s" * (counts[-1] > 1))
     if any(cell.paper for cell in cells):
-        parts.append("in brackets the paper's figure" + (" and ours less the paper's" if counts else ""))
-    if leaders(c):
-        parts.append("the best of a column in bold")
+        parts.append("in brackets: the paper's figure" + (" and the difference (ours − paper)" if counts else ""))
+    if best_cells(c):
+        parts.append("in bold: the best of a column")
     text = "; ".join(parts)
     return text and f"{text[0].upper()}{text[1:]}."
 
 
-# ---- the forms ---------------------------------------------------------------------------------------------
+def count_range(counts: Sequence[int]) -> str:
+    """Return the smallest and the largest of sorted counts as `3–5`, or `5` if they are equal."""
+    return "–".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+
+
+# ---- formats -----------------------------------------------------------------------------------------------
 
 
 def markdown(c: Comparison) -> str:
-    """A section of a page: title, what was run, the table, how to read it, what was found."""
-    best, room = leaders(c), len(c.columns) <= ROOM
+    """Return a Markdown section: title, description, table, caption and findings."""
+    best, room = best_cells(c), len(c.columns) <= ROOM
 
     def shown(row: str, column: str) -> str:
         cell, mark = c.cell(row, column), "**" if (row, column) in best else ""
-        text = mark + markdown_text(ours(cell, c.decimals)) + mark
-        return f"{text} {markdown_text(beside(cell, c.decimals, deviation=room))}".rstrip()
+        text = mark + markdown_text(cell_text(cell, c.decimals)) + mark
+        return f"{text} {markdown_text(cell_note(cell, c.decimals, deviation=room))}".rstrip()
 
     lines = [
         table_line(["", *map(markdown_text, c.columns), "selection"]),
@@ -116,31 +146,38 @@ def markdown(c: Comparison) -> str:
     ]
     for row in c.rows:
         cells = [shown(row, column) for column in c.columns]
-        lines.append(table_line([markdown_text(row), *cells, markdown_text(rules(c, row))]))
+        lines.append(table_line([markdown_text(row), *cells, markdown_text(row_rules(c, row))]))
     findings = "\n".join(f"- {finding}" for finding in c.findings)
     parts = [f"### {c.title}", c.about, "\n".join(lines), caption(c), findings]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def latex(c: Comparison) -> str:
-    """A `table` for a paper, as wide as its text; it needs the packages booktabs and graphicx."""
-    best = leaders(c)
+    """Return a LaTeX `table` as wide as the text. It needs the packages booktabs and graphicx."""
+    best = best_cells(c)
 
     def shown(row: str, column: str) -> str:
         cell = c.cell(row, column)
-        text, more = latex_text(ours(cell, c.decimals)), latex_text(beside(cell, c.decimals))
+        text, note = latex_text(cell_text(cell, c.decimals)), latex_text(cell_note(cell, c.decimals))
         text = rf"\textbf{{\boldmath {text}}}" if (row, column) in best else text
-        return rf"{text} {{\scriptsize {more}}}" if more else text
+        return rf"{text} {{\scriptsize {note}}}" if note else text
 
     about = " ".join(part for part in (c.title.rstrip(".") + ".", c.about, caption(c)) if part)
     head = ["", *map(latex_text, c.columns), "selection"]
-    body = [[latex_text(r), *(shown(r, column) for column in c.columns), latex_text(rules(c, r))] for r in c.rows]
+    body = [[latex_text(r), *(shown(r, column) for column in c.columns), latex_text(row_rules(c, r))] for r in c.rows]
     label = rf"\label{{tab:{c.name.replace('_', '-')}}}"
     return latex_table([rf"\caption{{{latex_text(about)}}}", label], f"l{'r' * len(c.columns)}l", head, body)
 
 
 def latex_table(above: Sequence[str], kinds: str, head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A `table` with some lines above its rows; `kinds` are the columns'."""
+    """Return a LaTeX `table`.
+
+    Args:
+        above: Lines above the rows, such as the caption.
+        kinds: Column specification of `tabular`.
+        head: Cells of the head.
+        body: Cells of each row.
+    """
     first, *rows = (" & ".join(cells) + r" \\" for cells in (head, *body))
     lines = [
         r"\begin{table}[htbp]",
@@ -159,7 +196,7 @@ def latex_table(above: Sequence[str], kinds: str, head: Sequence[str], body: Seq
 
 
 def csv_text(c: Comparison) -> str:
-    """One line per row and column, to ten digits; a number that is not there is empty."""
+    """Return CSV with one line per row and column. Numbers have ten digits; a missing number is an empty field."""
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")
     writer.writerow(FIELDS)
@@ -168,22 +205,23 @@ def csv_text(c: Comparison) -> str:
             cell = c.cell(row, column)
             paper = (*cell.paper, math.nan, math.nan)[:2]
             numbers = [cell.mean, cell.std, len(cell.by_seed), *paper, cell.difference]
-            held = list(map(csv_number, numbers))
-            absent = cell.absent or ("" if cell.values or cell.failed else ours(cell, c.decimals))
-            writer.writerow([row, column, *held, "; ".join(cell.rules), cell.failed, absent, len(cell.keys)])
+            fields = list(map(csv_field, numbers))
+            absent = cell.absent or ("" if cell.values or cell.failed else cell_text(cell, c.decimals))
+            writer.writerow([row, column, *fields, "; ".join(cell.rules), cell.failed, absent, len(cell.keys)])
     return sink.getvalue()
 
 
-def csv_number(value: float) -> str:
+def csv_field(value: float) -> str:
+    """Return a number as a CSV field: ten digits, or empty for NaN."""
     return "" if math.isnan(value) else f"{value:.10g}"
 
 
 def rich_table(c: Comparison) -> Table:
-    """A table for a terminal."""
-    best, room = leaders(c), len(c.columns) <= ROOM
+    """Return a table for a terminal."""
+    best, room = best_cells(c), len(c.columns) <= ROOM
     out = Table(title=Text(plain_text(c.title), "bold"), caption=Text(caption(c)))
     out.title_justify = out.caption_justify = "left"
-    out.add_column("", overflow="fold")  # folded, never cut: two columns may differ in their ends alone
+    out.add_column("", overflow="fold")  # fold instead of cutting: two names may differ only at the end
     for column in c.columns:
         out.add_column(Text(plain_text(column)), justify="right", overflow="fold")
     out.add_column("selection", overflow="fold")
@@ -191,16 +229,23 @@ def rich_table(c: Comparison) -> Table:
         texts = []
         for column in c.columns:
             cell = c.cell(row, column)
-            text = Text.assemble((ours(cell, c.decimals), "bold" if (row, column) in best else ""))
-            texts.append(text.append(f" {beside(cell, c.decimals, deviation=room)}".rstrip(), "dim"))
-        out.add_row(Text(plain_text(row)), *texts, Text(rules(c, row)))
+            text = Text.assemble((cell_text(cell, c.decimals), "bold" if (row, column) in best else ""))
+            texts.append(text.append(f" {cell_note(cell, c.decimals, deviation=room)}".rstrip(), "dim"))
+        out.add_row(Text(plain_text(row)), *texts, Text(row_rules(c, row)))
     return out
 
 
 def statistics_markdown(compared: Sequence[Versus], decimals: int = 2) -> str:
-    """The comparisons of `statistics.compare`, a table for each family; adjusted p below 0.05 in bold."""
+    """Return the comparisons of `statistics.compare` as one Markdown table per family.
+
+    Adjusted p-values below 0.05 are bold.
+
+    Args:
+        compared: The comparisons.
+        decimals: Decimals of differences and intervals.
+    """
     parts = []
-    for against, members, note in families(compared, markdown_text):
+    for against, members, note in _families(compared, markdown_text):
         parts.append(f"{against}:")
         lines = [table_line(STATISTICS), table_line(["---", "---", *["---:"] * 5])]
         for v in members:
@@ -214,9 +259,16 @@ def statistics_markdown(compared: Sequence[Versus], decimals: int = 2) -> str:
 
 
 def statistics_latex(compared: Sequence[Versus], decimals: int = 2) -> str:
-    """The same as a `table` for each family, which needs what `latex` needs; of a family without pairs a sentence."""
+    """Return the comparisons as one LaTeX `table` per family, or as a sentence for a family without pairs.
+
+    The tables need the same packages as `latex`.
+
+    Args:
+        compared: The comparisons.
+        decimals: Decimals of differences and intervals.
+    """
     parts = []
-    for against, members, note in families(compared, latex_text):
+    for against, members, note in _families(compared, latex_text):
         body = []
         for v in members:
             *texts, adjusted, pairs = map(latex_text, (v.row, v.other, *statistics_texts(v, decimals)))
@@ -228,44 +280,46 @@ def statistics_latex(compared: Sequence[Versus], decimals: int = 2) -> str:
 
 
 def statistics_csv(compared: Sequence[Versus]) -> str:
-    """One line per comparison, to ten digits; a number that is not there is empty."""
+    """Return CSV with one line per comparison. Numbers have ten digits; a missing number is an empty field."""
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")
     writer.writerow(STATISTICS_FIELDS)
     for v in compared:
         numbers = (v.difference, v.low, v.high, v.p, v.adjusted, v.pairs, v.smallest_p)
-        writer.writerow([v.family, v.row, v.other, *map(csv_number, numbers)])
+        writer.writerow([v.family, v.row, v.other, *map(csv_field, numbers)])
     return sink.getvalue()
 
 
-def families(compared: Sequence[Versus], escaped: Callable[[str], str]) -> Iterator[tuple[str, list[Versus], str]]:
-    """Of each family what it is against, the comparisons that have pairs, and what is to be said of the pairs."""
+def _families(compared: Sequence[Versus], escaped: Callable[[str], str]) -> Iterator[tuple[str, list[Versus], str]]:
+    """Yield the heading of each family, its comparisons that have pairs, and a note on the numbers of pairs."""
     for family in dict.fromkeys(v.family for v in compared):
         members = [v for v in compared if v.family == family]
         against = f"Against {escaped(members[0].other) if family == REFERENCE else 'the best other row'}"
         least = {v.pairs: v.smallest_p for v in sorted(members, key=lambda v: v.pairs) if v.pairs}
-        notes = [f"{n} pair{'s' * (n > 1)} allow{'s' * (n == 1)} no p below {p:.3g}" for n, p in least.items()]
-        if lost := [escaped(v.row) for v in members if not v.pairs]:
-            notes.append(f"left out, without a run in common: {', '.join(lost)}")
+        notes = [f"with {n} pair{'s' * (n > 1)} p is at least {p:.3g}" for n, p in least.items()]
+        if unpaired := [escaped(v.row) for v in members if not v.pairs]:
+            notes.append(f"not compared, because no runs are shared: {', '.join(unpaired)}")
         text = "; ".join(notes)
         yield against, [v for v in members if v.pairs], f"{text[0].upper()}{text[1:]}."
 
 
 def statistics_texts(v: Versus, decimals: int) -> list[str]:
-    """Difference, interval, p, adjusted p and pairs."""
+    """Return difference, interval, p, adjusted p and number of pairs as text."""
     span = NOTHING if math.isnan(v.low) else f"{number(v.low, decimals)} to {number(v.high, decimals)}"
     return [number(v.difference, decimals, sign=True), span, p_text(v.p), p_text(v.adjusted), str(v.pairs)]
 
 
 def p_text(p: float) -> str:
+    """Return a p-value with four decimals. Smaller ones are `< 0.0001`."""
     return "< 0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
 def table_line(cells: Sequence[str]) -> str:
+    """Return one line of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
-# ---- text, in which backticks mark code ----------------------------------------------------------------------
+# ---- text: backticks mark code -------------------------------------------------------------------------------
 
 GREEK = (
     *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu"),
@@ -281,36 +335,43 @@ LATEX = (
     {c: rf"\{c}" for c in "&%$#_{}"}
     | {c: rf"$\{command}$" for c, command in COMMANDS.items()}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "*": "$^*$", "−": "$-$"}
-    | {"[": "{[}", "]": "{]}"}  # after a line break, a bracket would be its argument
+    | {"[": "{[}", "]": "{]}"}  # after a line break, LaTeX would read a bracket as its argument
     | {"<": "$<$", ">": "$>$", "|": "$|$", "–": "--", "—": "---", "…": r"\dots{}", '"': "''", "“": "``", "”": "''"}
     | {"‘": "`", "’": "'", "⁰": "$^0$", "²": "$^2$", "³": "$^3$", "ᵀ": r"$^\top$", "½": "$1/2$", "°": r"$^\circ$"}
 )
 
 
 def around_code(text: str, prose: Callable[[str], str], code: Callable[[str], str]) -> str:
-    """`text` with what is in backticks rewritten by `code`, and the rest by `prose`."""
+    """Return `text` with the parts in backticks rewritten by `code` and the other parts by `prose`."""
     parts = re.split(r"`([^`]*)`", text)
     return "".join(code(part) if i % 2 else prose(part) for i, part in enumerate(parts))
 
 
 def plain_text(text: str) -> str:
+    """Return text without its backticks."""
     return around_code(text, str, str)
 
 
 def markdown_text(text: str) -> str:
-    """For a cell of a table: nothing but backticks marks anything up."""
+    """Return text escaped for a cell of a Markdown table. Only backticks keep their meaning."""
     return around_code(
         text, lambda t: re.sub(r"([\\*_|<>\[\]#~`])", r"\\\1", t), lambda t: "`" + t.replace("|", r"\|") + "`"
     )
 
 
 def latex_text(text: str) -> str:
-    """Escaped; code in `\\texttt`. A symbol that LaTeX has no known command for here is an error."""
+    """Return text escaped for LaTeX, with code in `\\texttt`.
+
+    Raises:
+        InputError: `LATEX` has no command for a symbol.
+    """
 
     def escaped(part: str) -> str:
         for c in part:
             if c not in LATEX and not c.isascii() and not (c.isalpha() and c < "ɐ"):  # accented Latin letters are legal
-                raise InputError(f"no LaTeX for {c!r} in {text!r}: add it to edgemask.report.render.LATEX")
+                raise InputError(
+                    f"no LaTeX command is known for {c!r} in {text!r}: add it to edgemask.report.render.LATEX"
+                )
         return "".join(LATEX.get(c, c) for c in part)
 
     return around_code(text, escaped, lambda t: rf"\texttt{{{escaped(t)}}}")

@@ -1,6 +1,6 @@
-"""Statistics of paired differences: bootstrap intervals, sign-flip tests, Holm's correction, and a table's comparisons.
+"""Statistics of paired differences: bootstrap intervals, sign-flip tests, Holm's correction, comparison of table rows.
 
-Everything is decided by its input and a seed.
+All results are deterministic: they depend only on the input and a seed.
 """
 
 from __future__ import annotations
@@ -17,28 +17,44 @@ from edgemask.report.comparison import Comparison, Unit
 
 Floats = npt.NDArray[np.float64]
 
-LEVEL = 0.95
-EXACT_UP_TO = 16  # pairs all of whose 2^n sign patterns are counted
-DRAWS = 2**16 - 1  # random patterns above that: with the one that was observed, as many
-BLOCK = 1 << 20  # random signs held at a time
-TIE = 1e-9  # sums of the same differences in another order differ by rounding alone
+LEVEL = 0.95  # of the intervals
+EXACT_UP_TO = 16  # number of pairs up to which all 2^n sign patterns are counted
+DRAWS = 2**16 - 1  # random patterns for more pairs; with the observed pattern there are 2^16
+BLOCK = 1 << 20  # random signs in memory at a time
+TIE = 1e-9  # relative tolerance: sums of the same differences in another order differ by rounding
 REFERENCE, BEST = "reference", "best other"
 
 
 def bootstrap(
     differences: Sequence[float] | Floats, level: float = LEVEL, draws: int = 10_000, seed: int = 0
 ) -> tuple[float, float]:
-    """Bootstrap interval (low, high) of the mean difference of n pairs; (NaN, NaN) of a single pair.
+    """Return the bootstrap interval (low, high) of the mean of paired differences.
 
-    A percentile interval at the widened levels Φ(∓ √(n/(n-1)) t), t the level's quantile of Student's t with n - 1
-    degrees of freedom: resamples of n values have (n-1)/n of their variance, and the plain percentiles then miss the
-    mean too often. On 5 normal pairs 95 % intervals cover it in 92 % of cases, plain ones in 84 %, BCa ones, whose
-    acceleration so few pairs cannot tell, in 84 %; on 10 in 95, 91 and 90 %. No interval leaves the range of the data,
-    so that 3 pairs cover the mean in 75 % whatever the level.
+    This is a percentile interval with widened levels Φ(∓ √(n/(n-1)) t), where t is the quantile of Student's t
+    distribution with n - 1 degrees of freedom at the given level. Plain percentile intervals miss the mean too often,
+    because the resamples of n values have only (n-1)/n of their variance. On 5 normal pairs, these 95 % intervals cover
+    the mean in 92 % of cases, plain intervals in 84 % and BCa intervals in 84 %, because 5 pairs are too few to
+    estimate the acceleration of BCa. On 10 pairs the coverage is 95, 91 and 90 %. An interval never leaves the range of
+    the data, so with 3 pairs the coverage is 75 % at any level.
+
+    Args:
+        differences: One difference per pair.
+        level: Level of the interval, between 0 and 1.
+        draws: Number of resamples.
+        seed: Seed of the resamples.
+
+    Returns:
+        The interval, or (NaN, NaN) for a single pair.
+
+    Raises:
+        InputError: The differences are not a list of finite numbers, or the level is not between 0 and 1.
+
+    >>> bootstrap([1.0, 3.0])
+    (1.0, 3.0)
     """
-    d = checked(differences)
+    d = _checked(differences)
     if not 0 < level < 1:
-        raise InputError(f"level must lie between 0 and 1, got {level}")
+        raise InputError(f"level must be between 0 and 1, got {level}")
     if (n := len(d)) == 1:
         return float("nan"), float("nan")
     tail = scipy.stats.norm.cdf(np.sqrt(n / (n - 1)) * scipy.stats.t.ppf((1 - level) / 2, n - 1))
@@ -48,12 +64,24 @@ def bootstrap(
 
 
 def paired_test(differences: Sequence[float] | Floats, seed: int = 0) -> float:
-    """Two-sided p of a mean difference of 0: the share of sign patterns with a sum as far from 0 as the observed.
+    """Return the two-sided p-value of the hypothesis that the mean difference is 0, by a sign-flip test.
 
-    Exact up to 16 pairs; above, of 65,535 random patterns and the observed one, which the share counts in. It supposes
-    that under the null a difference is as likely as its opposite. `smallest_p` says how small it can get.
+    The p-value is the share of sign patterns whose sum is at least as far from 0 as the observed sum. Up to 16 pairs
+    all patterns are counted. For more pairs the share is taken over 65,535 random patterns and the observed one. The
+    test assumes that, under the null hypothesis, a difference and its opposite are equally likely. `smallest_p` is the
+    smallest possible p-value.
+
+    Args:
+        differences: One difference per pair.
+        seed: Seed of the random patterns.
+
+    Raises:
+        InputError: The differences are not a list of finite numbers.
+
+    >>> paired_test([1.0, 2.0, 0.5, 1.0, 3.0])
+    0.0625
     """
-    d = checked(differences)
+    d = _checked(differences)
     n = len(d)
     least = abs(d.sum()) - TIE * np.abs(d).sum()
     if n <= EXACT_UP_TO:
@@ -69,24 +97,34 @@ def paired_test(differences: Sequence[float] | Floats, seed: int = 0) -> float:
 
 
 def smallest_p(pairs: int) -> float:
-    """The smallest p that `paired_test` can give: 2 of 2^n patterns, 0.0625 with 5 pairs; 1 without any."""
+    """Return the smallest p-value that `paired_test` can give: 2 of 2^n patterns, 0.0625 for 5 pairs, 1 for none."""
     if pairs > EXACT_UP_TO:
         return 1 / (DRAWS + 1)
     return min(1.0, 2.0 ** (1 - pairs))
 
 
 def holm(p_values: Sequence[float] | Floats) -> list[float]:
-    """Holm's adjusted p-values, in the given order: rejecting those below α errs at all with a chance of α at most."""
+    """Return p-values adjusted by Holm's method, in the given order.
+
+    If all hypotheses with an adjusted p-value below α are rejected, the probability of any false rejection is at most
+    α.
+
+    Raises:
+        InputError: A value is not in [0, 1].
+
+    >>> holm([0.01, 0.5])
+    [0.02, 0.5]
+    """
     p = np.asarray(p_values, dtype=np.float64)
     if not ((p >= 0) & (p <= 1)).all():
-        raise InputError(f"p-values lie in [0, 1], got {p[~((p >= 0) & (p <= 1))][0]}")
+        raise InputError(f"p-values must be in [0, 1], got {p[~((p >= 0) & (p <= 1))][0]}")
     order = np.argsort(p, kind="stable")
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]), 1)
     return [float(a) for a in adjusted]
 
 
-def checked(differences: Sequence[float] | Floats) -> Floats:
+def _checked(differences: Sequence[float] | Floats) -> Floats:
     d = np.asarray(differences, dtype=np.float64)
     if d.ndim != 1 or len(d) == 0:
         raise InputError(f"differences must be a list of at least one number, got shape {d.shape}")
@@ -100,10 +138,21 @@ def checked(differences: Sequence[float] | Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Versus:
-    """One row against another. `difference` is the row's less the other's; without common runs `pairs` is 0 and the
-    numbers are NaN."""
+    """The comparison of one row with another.
 
-    family: str  # "reference", or "best other"
+    Args:
+        family: "reference" or "best other".
+        row: Name of the row.
+        other: Name of the row it is compared with.
+        pairs: Number of common runs. If it is 0, the numbers are NaN.
+        difference: Mean of the row's value minus the other row's value.
+        low: Lower end of the bootstrap interval.
+        high: Upper end of the bootstrap interval.
+        p: p-value of the paired test.
+        adjusted: p-value adjusted over all comparisons of the family.
+    """
+
+    family: str
     row: str
     other: str
     pairs: int = 0
@@ -111,21 +160,25 @@ class Versus:
     low: float = float("nan")
     high: float = float("nan")
     p: float = float("nan")
-    adjusted: float = float("nan")  # p over all comparisons of the family
+    adjusted: float = float("nan")
 
     @property
     def smallest_p(self) -> float:
+        """The smallest p-value that this number of pairs allows."""
         return smallest_p(self.pairs)
 
 
 def compare(comparison: Comparison) -> list[Versus]:
-    """Every row of a table against its reference row, and against the best of the other rows, on the tested columns.
+    """Compare every row of a table with the reference row and with the best other row, on the tested columns.
 
-    A pair is one protocol and seed that both rows ran. Tested columns of the same run, such as its micro- and macro-F1,
-    are not independent: their differences are averaged into that one pair. The best is that of the means over tested
-    columns, among the rows that lack none which another row has. Each of the two families is corrected by itself; in
-    the second, the best row against the runner-up and the reverse are one hypothesis. Rows that share no run with the
-    other stay in the list with 0 pairs, outside the correction.
+    A pair is one protocol and seed that both rows ran. The tested columns of one run, such as its micro- and macro-F1,
+    are not independent, so their differences are averaged into one pair. The best row has the best mean over the tested
+    columns; rows without a column that another row has are not considered. Holm's correction is applied to each of the
+    two families separately. In the second family, the best row against the runner-up and the runner-up against the best
+    row are one hypothesis. A row without a common run is listed with 0 pairs and does not enter the correction.
+
+    Raises:
+        InputError: The reference row or a tested column is not in the table.
     """
     for kind, names, legal in (
         ("tested column", comparison.tested, comparison.columns),
@@ -133,44 +186,46 @@ def compare(comparison: Comparison) -> list[Versus]:
     ):
         for name in names:
             if name not in legal:
-                raise InputError(f"table {comparison.name!r} has no {kind} {name!r} (there are: {', '.join(legal)})")
+                raise InputError(f"table {comparison.name!r} has no {kind} {name!r} (known: {', '.join(legal)})")
     if not comparison.tested:
         return []
     rows, reference = comparison.rows, comparison.reference
     families = [[(REFERENCE, row, reference) for row in rows if reference and row != reference]]
-    ranked = ranking(comparison)
+    ranked = _ranking(comparison)
     if len(ranked) > 1:
         families.append([(BEST, row, ranked[row == ranked[0]]) for row in rows])
-    return [v for family in families for v in corrected(versus(comparison, *names) for names in family)]
+    return [v for family in families for v in _corrected(_versus(comparison, *names) for names in family)]
 
 
-def ranking(comparison: Comparison) -> list[str]:
-    """Rows by their mean over the tested columns, best first, of those that lack none which another row has; none
-    where the table has no better end."""
+def _ranking(comparison: Comparison) -> list[str]:
+    """Return the rows by their mean over the tested columns, best first.
+
+    Rows without a column that another row has are left out. The list is empty if neither end of a column is better.
+    """
     means = {row: {c: comparison.cell(row, c).mean for c in comparison.tested} for row in comparison.rows}
     full = [c for c in comparison.tested if any(np.isfinite(m[c]) for m in means.values())]
     score = {row: float(np.mean([m[c] for c in full])) for row, m in means.items() if full}
-    able = [row for row in score if np.isfinite(score[row])]
+    complete = [row for row in score if np.isfinite(score[row])]
     sign = {"high": -1, "low": 1}.get(comparison.best)
-    return [] if sign is None else sorted(able, key=lambda row: sign * score[row])
+    return [] if sign is None else sorted(complete, key=lambda row: sign * score[row])
 
 
-def versus(comparison: Comparison, family: str, row: str, other: str) -> Versus:
-    """One comparison, not yet corrected."""
+def _versus(comparison: Comparison, family: str, row: str, other: str) -> Versus:
+    """Return one comparison without the correction."""
     units: dict[Unit, list[float]] = {}
     for column in comparison.tested:
-        ours, theirs = (comparison.cell(r, column).values for r in (row, other))
-        for unit in sorted(ours.keys() & theirs.keys()):
-            units.setdefault(unit, []).append(ours[unit] - theirs[unit])
+        values, other_values = (comparison.cell(r, column).values for r in (row, other))
+        for unit in sorted(values.keys() & other_values.keys()):
+            units.setdefault(unit, []).append(values[unit] - other_values[unit])
     if not units:
         return Versus(family, row, other)
     d = np.array([np.mean(values) for _, values in sorted(units.items())])
     return Versus(family, row, other, len(d), float(d.mean()), *bootstrap(d), paired_test(d))
 
 
-def corrected(family: Iterable[Versus]) -> list[Versus]:
-    """The family with Holm's correction over its hypotheses, each pair of rows one."""
-    held = list(family)
-    p: Mapping[frozenset[str], float] = {frozenset((v.row, v.other)): v.p for v in held if v.pairs}
+def _corrected(family: Iterable[Versus]) -> list[Versus]:
+    """Return a family with Holm's correction over its hypotheses. Each unordered pair of rows is one hypothesis."""
+    members = list(family)
+    p: Mapping[frozenset[str], float] = {frozenset((v.row, v.other)): v.p for v in members if v.pairs}
     adjusted = dict(zip(p, holm(list(p.values())), strict=True))
-    return [replace(v, adjusted=adjusted[frozenset((v.row, v.other))]) if v.pairs else v for v in held]
+    return [replace(v, adjusted=adjusted[frozenset((v.row, v.other))]) if v.pairs else v for v in members]

@@ -1,1 +1,1 @@
-"""The machine: atomic files, checkpoints, devices, threads, memory, distributed processes."""
+"""Access to the machine: atomic files, checkpoints, devices, threads, memory and distributed processes."""

@@ -1,4 +1,4 @@
-"""Atomic writes: a reader sees the old file or the new one, whenever the writer dies."""
+"""Atomic writes: a reader sees either the old or the new file, even if the writer dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgemask.errors import FileError
 
 
 def writable(path: Path) -> None:
-    """Check that `replacing` can write a path, before the work whose result goes there.
+    """Check that `replacing` can write to a path, so that long work does not fail when it is saved.
 
     Raises:
         FileError: The path is a folder or cannot be written.

@@ -1,7 +1,7 @@
-"""Memory of large arrays on the host, kept to be used again.
+"""Reuse of the memory of large arrays on the host.
 
-The system clears every fresh page, and in a virtual machine may first fetch it from the host: that takes longer than
-many a kernel takes to fill it.
+The system clears every new page, and a virtual machine may have to fetch it from its host first. This can take longer
+than the kernel that fills the array.
 """
 
 from __future__ import annotations
@@ -17,47 +17,55 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-KEPT = 16 << 20  # bytes from which a block is kept: of smaller ones few pages are cleared, and small runs stay small
+# Bytes. Smaller buffers are not pooled: clearing them costs little, and small runs keep using little memory.
+POOLED_FROM = 16 << 20
 
 
 class BufferPool:
-    """Blocks straight from the system, in huge pages: malloc would leave holes between them that make a step's peak
-    memory half as large again. A block whose array is gone serves the next of about its size."""
+    """A pool of large buffers. A buffer whose array has been freed is used for the next array of about its size.
+
+    Buffers are mapped directly from the system, in huge pages. With malloc, holes between them would make the peak
+    memory of a training step half as large again.
+    """
 
     def __init__(self) -> None:
         self.free: defaultdict[int, list[mmap.mmap]] = defaultdict(list)
 
     def take(self, size: int) -> npt.NDArray[Any]:
-        """So many bytes, or up to an eighth more: samples of an epoch differ a little in length."""
+        """Return a buffer of `size` bytes, or up to an eighth more.
+
+        Sizes are rounded up because the edge samples of different epochs differ a little in length.
+        """
         step = 1 << max(0, size.bit_length() - 4)
-        room = -(-size // step) * step
-        free = self.free[room]
-        block = free.pop() if free else fresh(room)
-        array = np.frombuffer(block, np.uint8)
-        weakref.finalize(array, free.append, block).atexit = False
+        rounded = -(-size // step) * step
+        free = self.free[rounded]
+        buffer = free.pop() if free else allocate(rounded)
+        array = np.frombuffer(buffer, np.uint8)
+        weakref.finalize(array, free.append, buffer).atexit = False
         return array
 
 
-def fresh(size: int) -> mmap.mmap:
-    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    block.madvise(mmap.MADV_HUGEPAGE)
-    return block
+def allocate(size: int) -> mmap.mmap:
+    """Map `size` bytes of new memory from the system, in huge pages."""
+    buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    buffer.madvise(mmap.MADV_HUGEPAGE)
+    return buffer
 
 
-_given: ContextVar[BufferPool | None] = ContextVar("pages", default=None)
+_current_pool: ContextVar[BufferPool | None] = ContextVar("buffer_pool", default=None)
 
 
 @contextmanager
 def from_pool(pool: BufferPool) -> Iterator[None]:
-    """Large arrays made in this block come from these pages, and go back to them."""
-    token = _given.set(pool)
+    """Take the buffers of large arrays that are created inside a block from `pool`."""
+    token = _current_pool.set(pool)
     try:
         yield
     finally:
-        _given.reset(token)
+        _current_pool.reset(token)
 
 
-def block(size: int) -> Any:
-    """A buffer of at least so many bytes."""
-    pages = _given.get()
-    return fresh(size) if pages is None or size < KEPT else pages.take(size)
+def new_buffer(size: int) -> Any:
+    """Return a buffer of at least `size` bytes, from the current pool if it is large."""
+    pool = _current_pool.get()
+    return allocate(size) if pool is None or size < POOLED_FROM else pool.take(size)

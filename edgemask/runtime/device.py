@@ -1,4 +1,4 @@
-"""The machine: devices, CPU cores and memory."""
+"""Devices, CPU cores and memory of the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATUS = Path("/proc/self/status")
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the torch device of a name.
+    """Return the torch device with a name.
 
     Args:
         name: `cpu`, `cuda`, `cuda:N`, or `auto` (cuda if there is one, else cpu).
@@ -35,12 +35,12 @@ def resolve_device(name: str) -> torch.device:
 
 
 def cores() -> int:
-    """CPU cores available to this process."""
+    """Return the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def free_memory() -> float:
-    """MiB that a new process can use, within the limits of the system and of the control group."""
+    """Return the MiB that a new process can use, within the limits of the system and of the control group."""
     if not (info := Path("/proc/meminfo")).exists():
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20
     free = int(info.read_text().split("MemAvailable:")[1].split()[0]) / 2**10
@@ -51,7 +51,7 @@ def free_memory() -> float:
 
 
 def peak_rss() -> float:
-    """Peak resident memory of this process in MiB.
+    """Return the peak resident memory of this process in MiB.
 
     On Linux `ru_maxrss` of a child process includes the parent's peak, so the kernel's own counter is read there.
     """
@@ -61,7 +61,7 @@ def peak_rss() -> float:
 
 
 def peak_memory(device: torch.device) -> float:
-    """Peak memory in MiB: allocated on the device if it is a GPU, else of this process."""
+    """Return the peak memory in MiB: of allocations on the device if it is a GPU, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    return peak_rss()

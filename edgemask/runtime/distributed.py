@@ -1,4 +1,4 @@
-"""Several processes on one fit, as `torchrun` starts them: who takes which shard, and how they stay together."""
+"""Distributed fits: processes started by `torchrun` share the shards of every batch and keep the same weights."""
 
 from __future__ import annotations
 
@@ -19,74 +19,84 @@ from torch.nn.parallel import DistributedDataParallel
 from edgemask.errors import DriftError, InputError, WorkerLostError
 
 T = TypeVar("T")
-PATIENCE = timedelta(minutes=30)  # how long the others wait for what one process does alone
+PATIENCE = timedelta(minutes=30)  # how long the other processes wait for work that one process does alone
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes of a fit, as one of them sees it; a process alone is a world of one."""
+    """The processes of a fit, seen from one of them.
+
+    Args:
+        rank: Number of this process.
+        size: Number of processes; 1 if the fit is not distributed.
+    """
 
     rank: int = 0
     size: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes and prints."""
+        """Whether this is the first process, the only one that writes files and prints."""
         return self.rank == 0
 
     def check(self, shards: int) -> None:
+        """Raise an `InputError` if the shards cannot be divided evenly among the processes."""
         if shards % self.size:
             raise InputError(
-                f"{self.size} processes share out the shards of every batch, so shards must be a multiple of "
-                f"{self.size}, got {shards}: set shards={self.size}, and batch_size"
+                f"{self.size} processes share the shards of every batch, so shards must be a multiple of "
+                f"{self.size}, got {shards}: set shards={self.size} and batch_size"
             )
 
     def local_shards(self, shards: int) -> range:
-        """The shards this process takes."""
-        each = shards // self.size
-        return range(self.rank * each, (self.rank + 1) * each)
+        """Return the shards of this process."""
+        count = shards // self.size
+        return range(self.rank * count, (self.rank + 1) * count)
 
     def wrap(self, network: nn.Module, idle: bool = False) -> nn.Module:
-        """The network with its gradients averaged over the processes as they are computed; `idle` where some of its
-        parameters have none."""
+        """Wrap a network so that its gradients are averaged over the processes as they are computed.
+
+        Args:
+            network: The network.
+            idle: Whether some of its parameters get no gradient.
+        """
         return network if self.size == 1 else DistributedDataParallel(network, find_unused_parameters=idle)
 
     def mean(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The mean of each value over the processes that have it."""
+        """Return the mean of each value over the processes that have it."""
         if self.size == 1:
             return dict(values)
-        held: list[Any] = [None] * self.size
-        dist.all_gather_object(held, dict(values))
-        names = dict.fromkeys(name for one in held for name in one)
-        found = {name: [one[name] for one in held if name in one] for name in names}
-        return {name: sum(numbers) / len(numbers) for name, numbers in found.items()}
+        records: list[Any] = [None] * self.size
+        dist.all_gather_object(records, dict(values))
+        names = dict.fromkeys(name for record in records for name in record)
+        by_name = {name: [record[name] for record in records if name in record] for name in names}
+        return {name: sum(numbers) / len(numbers) for name, numbers in by_name.items()}
 
     def average(self, value: Tensor) -> Tensor:
-        """The mean of a tensor over the processes; takes it over."""
+        """Return the mean of a tensor over the processes. The tensor is overwritten."""
         if self.size > 1:
             dist.all_reduce(value)
             value /= self.size
         return value
 
     def on_rank_zero(self, work: Callable[[], T]) -> T:
-        """What `work` returns or raises in the first process, in all of them."""
+        """Run `work` in the first process only, and return its result or raise its error in all processes."""
         if self.size == 1:
             return work()
-        said: list[Any] = [None, None]
+        outcome: list[Any] = [None, None]  # result and error
         if self.first:
             try:
-                said[0] = work()
+                outcome[0] = work()
             except Exception as error:
-                said[1] = error
-        dist.broadcast_object_list(said)
-        if said[1] is not None:
-            raise said[1]
-        result: T = said[0]
+                outcome[1] = error
+        dist.broadcast_object_list(outcome)
+        if outcome[1] is not None:
+            raise outcome[1]
+        result: T = outcome[0]
         return result
 
     @contextmanager
     def rank_zero_first(self) -> Iterator[None]:
-        """A block that the first process leaves before the others enter it, to find in a cache what it put there."""
+        """Let the first process finish a block before the others enter it, so that they find its results in a cache."""
         if self.size > 1 and not self.first:
             dist.barrier()
         yield
@@ -94,7 +104,11 @@ class World:
             dist.barrier()
 
     def check_together(self, networks: nn.Module) -> None:
-        """The same weights in all processes: their sum is compared, to the last bit."""
+        """Check that all processes hold the same weights. Their sums must agree to the last bit.
+
+        Raises:
+            DriftError: The sums differ.
+        """
         if self.size == 1:
             return
         total = torch.stack([p.detach().double().sum() for p in networks.parameters()]).sum()
@@ -102,18 +116,18 @@ class World:
         dist.all_reduce(ends, dist.ReduceOp.MAX)
         if ends.isfinite().all() and ends[0] != -ends[1]:
             raise DriftError(
-                "the processes' weights have drifted apart: this method computes gradients outside `Method.wrapped`, "
-                "where they are averaged, and needs one process"
+                "the weights of the processes have drifted apart: this method computes gradients outside "
+                "`Method.wrapped`, so they are not averaged; run it in one process"
             )
 
 
 def started() -> World:
-    """This process's place among those `torchrun` started, by its environment; alone where there is none."""
+    """Return the world that `torchrun` has set in the environment, or a world of one process."""
     return World(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
 
 
 def place(device: torch.device) -> torch.device:
-    """Where this process computes: each has a GPU of its own where `cuda` is named without a number."""
+    """Return the device of this process. If `cuda` has no number, each process gets its own GPU."""
     if str(device) == "cuda" and started().size > 1:
         return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     return device
@@ -121,9 +135,14 @@ def place(device: torch.device) -> torch.device:
 
 @contextmanager
 def processes(device: torch.device, advice: str) -> Iterator[World]:
-    """The processes joined for the length of a block: over nccl on GPUs, over gloo on CPUs.
+    """Connect the processes of a fit for the duration of a block, by nccl on GPUs and gloo on CPUs.
 
-    One that loses another leaves the block with a `WorkerLostError` that ends with `advice`.
+    Args:
+        device: Where this process computes.
+        advice: How to continue after a failure. It ends the message of the error.
+
+    Raises:
+        WorkerLostError: Another process was lost, or this process was stopped.
     """
     world = started()
     if world.size == 1:
@@ -131,13 +150,13 @@ def processes(device: torch.device, advice: str) -> Iterator[World]:
         return
     signals = threading.current_thread() is threading.main_thread()
 
-    def lose(what: str) -> NoReturn:
-        if signals:  # torchrun now stops the others: this one is to end by itself, and say why
+    def fail(reason: str) -> NoReturn:
+        if signals:  # torchrun now stops the other processes; this one must end by itself to report the reason
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise WorkerLostError(f"process {world.rank} of {world.size} {what}; {advice}")
+        raise WorkerLostError(f"process {world.rank} of {world.size} {reason}; {advice}")
 
     def stop(*_: object) -> NoReturn:
-        lose("was told to stop: another worker was lost, or the run cancelled")
+        fail("was stopped because another worker was lost or the run was cancelled")
 
     before = signal.signal(signal.SIGTERM, stop) if signals else None
     if device.type == "cuda":
@@ -147,7 +166,7 @@ def processes(device: torch.device, advice: str) -> Iterator[World]:
         yield world
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
-            lose(f"has lost another worker: {str(error).splitlines()[0]}")
+            fail(f"lost another worker: {str(error).splitlines()[0]}")
         raise
     dist.destroy_process_group()
     if signals:

@@ -1,4 +1,4 @@
-"""How exactly a GPU multiplies: set for a block of code, given back after."""
+"""Precision of matrix products on a GPU, set for a block of code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ from edgemask.errors import InputError
 
 @contextmanager
 def precision(kind: Precision, device: torch.device) -> Iterator[None]:
-    """`tf32`     products of float32 matrices with 10-bit mantissas (on a CPU: plain float32)
-    `float32`  all 24 bits
-    `bf16`     tf32, and the activations between layers in bfloat16; on a GPU alone
+    """Set the precision of matrix products inside a block, and restore it afterwards.
+
+    Args:
+        kind: `tf32` multiplies float32 matrices with 10-bit mantissas (on a CPU: plain float32). `float32` uses all
+            24 bits. `bf16` is `tf32` with activations in bfloat16 between layers; it needs a GPU.
+        device: Where the products are computed.
+
+    Raises:
+        InputError: `bf16` was requested on a device that is not a GPU.
     """
     if device.type != "cuda":
         if kind == "bf16":

@@ -1,8 +1,11 @@
-"""The paper's theory (Section 4.5 and its appendices), checked on a trained TaskNet and MaskNet and a labelled graph.
+"""Checks of the paper's theory (Section 4.5 and its appendices) on a trained TaskNet and MaskNet and a labelled graph.
 
-ℓ(s) is the mean cross-entropy of the labelled nodes under the mask s, TaskNet frozen and in evaluation mode; m edges,
-budget ρ, S_ρ = {s ∈ [0,1]^m : mean(s) ≤ ρ}, threshold τ = λ/m. Masks are float64 so that budgets hold to rounding;
-the networks see their own precision. ℓ is not concave, so every maximum found here is a lower bound of the true one.
+Notation: ℓ(s) is the mean cross-entropy of the labelled nodes under the mask s, with the TaskNet frozen and in
+evaluation mode. The graph has m edges, ρ is the budget, S_ρ = {s ∈ [0,1]^m : mean(s) ≤ ρ} is the set of feasible masks,
+and τ = λ/m is the threshold.
+
+Masks are float64, so that budgets hold up to rounding. The networks compute in their own precision. ℓ is not concave,
+so every maximum that is found here is only a lower bound of the true maximum.
 """
 
 from __future__ import annotations
@@ -20,21 +23,33 @@ from edgemask.methods.edgemask import Game
 from edgemask.metrics import roc_auc
 from edgemask.nn.tensors import Edges, GraphTensors
 
-Loss = Callable[[Tensor], Tensor]  # of a mask, differentiable
-EPS = 0.01  # a mask value within EPS of 1 counts as 1, within EPS · ρ of 0 as 0 (a collapsed mask is not all zeros)
-TOL = 0.05  # a KKT condition holds when it is missed by less than this share of the mean |gradient|
-SLACK = 1e-6  # a budget with less than this share of it left is spent
-STEP = 1e-3  # of parameters, relative to their norm: small enough for first order, large enough for float32
-NUDGE = 1e-2  # of mask values
-TINY = 1e-30  # in place of a zero divisor
+Loss = Callable[[Tensor], Tensor]  # a differentiable function of a mask
+# Mask values of at least 1 - EPS count as 1, and values of at most EPS · ρ count as 0. The factor ρ makes sure that a
+# collapsed mask, whose values are all close to 0, does not count as all zeros.
+EPS = 0.01
+TOL = 0.05  # a KKT condition holds if its residual is below this share of the mean |gradient|
+SLACK = 1e-6  # a budget counts as spent if less than this share of it is left
+STEP = 1e-3  # step of parameters relative to their norm: small enough for first order, large enough for float32
+NUDGE = 1e-2  # step of mask values
+TINY = 1e-30  # replaces a divisor of zero
 
 
 def loss_of(game: Game, domain: GraphTensors, edges: Edges, parameters: dict[str, Tensor] | None = None) -> Loss:
-    """ℓ(f_θ, ·) on the labelled nodes of a graph; θ is the trained TaskNet's unless `parameters` replace it."""
+    """Return ℓ(f_θ, ·), the loss of the labelled nodes as a function of the mask.
+
+    Args:
+        game: The trained game.
+        domain: A labelled graph.
+        edges: The edges that the mask weights.
+        parameters: θ by parameter name. By default the parameters of the trained TaskNet.
+
+    Raises:
+        InputError: The graph has no labels or no edges.
+    """
     labels, task = domain.labels()[domain.labelled], game.networks["task"].eval()
     if not len(labels) or not edges.num_real:
         raise InputError(
-            f"graph {domain.name!r}: the theory needs labels and edges, got {len(labels)} labelled nodes "
+            f"graph {domain.name!r}: the theory checks need labels and edges, got {len(labels)} labelled nodes "
             f"and {edges.num_real} edges"
         )
     theta = parameters or dict(task.named_parameters())
@@ -48,17 +63,25 @@ def loss_of(game: Game, domain: GraphTensors, edges: Edges, parameters: dict[str
 
 
 def value_and_gradient(loss: Loss, s: Tensor) -> tuple[float, Tensor]:
-    """ℓ(s) and ∂ℓ/∂s_e for every edge."""
+    """Return ℓ(s), and ∂ℓ/∂s_e for every edge.
+
+    Raises:
+        InputError: The loss does not depend on the mask.
+    """
     s = s.detach().requires_grad_()
     value = loss(s)
     (gradient,) = torch.autograd.grad(value, s, allow_unused=True)
     if gradient is None:
-        raise InputError("the loss does not depend on the mask: a TaskNet without edges (an MLP) has no adversary")
+        raise InputError("the loss does not depend on the mask: a TaskNet that ignores edges (an MLP) has no adversary")
     return float(value.detach()), gradient
 
 
 def mask_gradient(game: Game, domain: GraphTensors, edges: Edges, s: Tensor) -> Tensor:
-    """∂ℓ/∂s_e for every real edge at the mask `s`, through the frozen TaskNet."""
+    """Return ∂ℓ/∂s_e of the frozen TaskNet for every real edge at the mask `s`.
+
+    Raises:
+        InputError: The mask does not have one value per edge, or there are no labels or edges.
+    """
     if s.shape != (edges.num_real,):
         raise InputError(f"graph {domain.name!r}: mask has shape {tuple(s.shape)}, expected ({edges.num_real},)")
     return value_and_gradient(loss_of(game, domain, edges), s)[1]
@@ -68,14 +91,15 @@ def mask_gradient(game: Game, domain: GraphTensors, edges: Edges, s: Tensor) -> 
 
 
 def feasible(s: Tensor, rho: float) -> bool:
-    """Whether a mask of the box lies in S_ρ, to rounding."""
+    """Tell whether a mask with values in [0, 1] lies in S_ρ, up to rounding."""
     return float(s.mean()) <= rho + 1e-12
 
 
 def project(v: Tensor, rho: float) -> Tensor:
-    """The point of S_ρ nearest to v: clamp(v - t, 0, 1), t = 0 if that is within budget, else the t that spends it.
+    """Return the point of S_ρ nearest to v.
 
-    t is found by bisection; its upper end is taken, so that mean(s) ≤ ρ.
+    It is clamp(v - t, 0, 1), where t = 0 if that is within the budget, and otherwise the t that spends the budget
+    exactly. Bisection finds t. The upper end of its last interval is used, so that mean(s) ≤ ρ.
     """
     if float(v.clamp(0, 1).mean()) <= rho:
         return v.clamp(0, 1)
@@ -88,9 +112,16 @@ def project(v: Tensor, rho: float) -> Tensor:
 
 
 def ascend(loss: Loss, start: Tensor, rho: float = 1.0, steps: int = 50) -> Tensor:
-    """Projected gradient ascent on ℓ over S_ρ (ρ = 1 is the box) that never goes down from the projected start.
+    """Maximise ℓ over S_ρ by projected gradient ascent.
 
-    The step size doubles after a step that rises and halves after one that does not; a fixed point satisfies KKT.
+    The step size doubles after a step that increases ℓ; any other step is rejected, and the step size halves. The
+    result is therefore never worse than the projected start. A fixed point satisfies the KKT conditions.
+
+    Args:
+        loss: The function ℓ.
+        start: First mask. It is projected onto S_ρ.
+        rho: The budget ρ. 1 is the whole box [0, 1]^m.
+        steps: Largest number of steps.
     """
     s = project(start, rho)
     value, g = value_and_gradient(loss, s)
@@ -108,9 +139,10 @@ def ascend(loss: Loss, start: Tensor, rho: float = 1.0, steps: int = 50) -> Tens
 
 
 def budget_mask(c: Tensor, rho: float) -> Tensor:
-    """argmax of c·s over S_ρ: the ρm largest c_e, none of them negative, in order until the budget is spent.
+    """Return the argmax of c·s over S_ρ: it keeps at most ρm edges, those with the largest positive c_e.
 
-    Where ρm is no whole number the last edge is kept in part; the appendix's 1[c_e > λ*/m] cannot meet the budget then.
+    If ρm is not an integer, the last of these edges is kept in part. The appendix's formula 1[c_e > λ*/m] cannot meet
+    the budget exactly in that case.
     """
     order = c.argsort(descending=True, stable=True)
     room = (rho * len(c) - torch.arange(len(c), dtype=torch.float64, device=c.device)).clamp(0, 1)
@@ -122,7 +154,13 @@ def budget_mask(c: Tensor, rho: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Case:
-    """One of the lemma's cases: the share of edges in it and their residuals (0 where there are none)."""
+    """One case of the lemma.
+
+    Attributes:
+        share: Share of the edges that belong to the case.
+        mean: Mean of their residuals; 0 if there are none.
+        max: Largest of their residuals; 0 if there are none.
+    """
 
     share: float
     mean: float
@@ -131,28 +169,45 @@ class Case:
 
 @dataclass(frozen=True)
 class KKT:
-    """How far a mask is from Lemma kkt_main. Residuals are in units of `scale`, the mean |∂ℓ/∂s_e| at the mask.
+    """The distance of a mask from satisfying Lemma kkt_main.
 
-    `tau`    λ_L/m          `holds`  share of edges whose residual is below TOL
-    `gap`    the gain that moving inside S_ρ promises to first order, 0 at a KKT point, 1 at the worst mask of S_ρ
-             (compare masks by it: under a small ρ nearly any 0/1 mask satisfies (b) nearly everywhere)
+    Residuals are in units of `scale`.
+
+    Attributes:
+        tau: The multiplier λ_L/m.
+        scale: Mean |∂ℓ/∂s_e| at the mask.
+        interior: Case (a), 0 < s_e < 1, with residual |g_e - τ|.
+        zero: Case (b), s_e = 0, with residual max(0, g_e - τ).
+        one: Case (c), s_e = 1, with residual max(0, τ - g_e).
+        residual: Mean residual of all edges.
+        holds: Share of edges whose residual is below TOL.
+        gap: Largest first-order gain of a move inside S_ρ, scaled to be 0 at a KKT point and 1 at the worst mask of
+            S_ρ. Use it to compare masks, because under a small ρ almost any 0/1 mask satisfies (b) almost everywhere.
     """
 
     tau: float
     scale: float
-    interior: Case  # (a) 0 < s_e < 1: |g_e - τ|
-    zero: Case  # (b) s_e = 0: max(0, g_e - τ)
-    one: Case  # (c) s_e = 1: max(0, τ - g_e)
+    interior: Case
+    zero: Case
+    one: Case
     residual: float
     holds: float
     gap: float
 
 
 def kkt(g: Tensor, s: Tensor, rho: float, tau: float | None = None) -> KKT:
-    """The KKT residuals of a feasible mask `s` with loss gradient `g`, for λ_L/m = `tau`.
+    """Return the KKT residuals of a feasible mask.
 
-    Without one, `tau` is 0 where the budget is not spent (complementary slackness) and else the τ ≥ 0 with the least
-    sum of residuals. That sum is convex and piecewise linear in τ with kinks at the g_e, so the best τ is one of them.
+    Args:
+        g: Gradient of ℓ at the mask.
+        s: The mask.
+        rho: The budget ρ.
+        tau: The multiplier λ_L/m. By default it is 0 if the budget is not spent (complementary slackness), and
+            otherwise the τ ≥ 0 with the smallest sum of residuals. This sum is convex and piecewise linear in τ with
+            kinks at the g_e, so the best τ is one of the g_e, or 0.
+
+    Raises:
+        InputError: The mask is over the budget.
     """
     if not feasible(s, rho):
         raise InputError(f"the mask's mean {float(s.mean()):.6g} is over the budget ρ = {rho:.6g}")
@@ -162,15 +217,15 @@ def kkt(g: Tensor, s: Tensor, rho: float, tau: float | None = None) -> KKT:
         tau = 0.0
     elif tau is None:
         kinks, order = g.sort()
-        slope = (1 + interior[order].long()).cumsum(0) - (~one).sum()  # of the sum, to the right of each kink
+        slope = (1 + interior[order].long()).cumsum(0) - (~one).sum()  # slope of the sum right of each kink
         tau = max(0.0, float(kinks[int((slope < 0).sum())]))
     scale = float(g.abs().mean().clamp_min(TINY))
     residual = torch.where(interior, (g - tau).abs(), torch.where(zero, g - tau, tau - g).clamp_min(0)) / scale
 
-    def case(held: Tensor) -> Case:
-        if not held.any():
+    def case(members: Tensor) -> Case:
+        if not members.any():
             return Case(0.0, 0.0, 0.0)
-        return Case(float(held.double().mean()), float(residual[held].mean()), float(residual[held].max()))
+        return Case(float(members.double().mean()), float(residual[members].mean()), float(residual[members].max()))
 
     best, worst = (float((g * mask).sum()) for mask in (budget_mask(g, rho), budget_mask(-g, rho)))
     gap = (best - float((g * s).sum())) / (best - worst) if best > worst else 0.0
@@ -182,27 +237,42 @@ def kkt(g: Tensor, s: Tensor, rho: float, tau: float | None = None) -> KKT:
 
 
 def surrogate_mask(c: Tensor, tau: float) -> Tensor:
-    """Proposition surrogate_mask: 1[c_e > τ], the maximiser of ℓ(0) + c·s - τ Σ s over the box; c = ∂ℓ/∂s at s = 0."""
+    """Return 1[c_e > τ], the maximiser of ℓ(0) + c·s - τ Σ s over the box (Proposition surrogate_mask).
+
+    `c` is ∂ℓ/∂s at s = 0.
+    """
     return (c > tau).double()
 
 
 def surrogate_dual(c: Tensor, rho: float, lam: float) -> float:
-    """Eq. dual_surrogate less ℓ(0): λρ + Σ max(0, c_e - λ/m). Its least value over λ ≥ 0 is max c·s over S_ρ."""
+    """Return Eq. dual_surrogate without its constant ℓ(0): λρ + Σ max(0, c_e - λ/m).
+
+    Its minimum over λ ≥ 0 is the maximum of c·s over S_ρ.
+    """
     return lam * rho + float((c - lam / len(c)).clamp_min(0).sum())
 
 
 def surrogate_multiplier(c: Tensor, rho: float) -> float:
-    """The λ* ≥ 0 at which `surrogate_dual` is least: m times the c_e at which the budget runs out."""
+    """Return the λ* ≥ 0 that minimises `surrogate_dual`: m times the c_e at which the budget runs out."""
     last = int(rho * len(c))
     return 0.0 if last >= len(c) else len(c) * max(0.0, float(c.sort(descending=True).values[last]))
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """A surrogate's decisions against the learned mask's, cut at 1/2 and at the learned mask's own ρ-quantile.
+    """Agreement of the learned mask's decisions with those of a surrogate.
 
-    Shares of equal decisions and Cohen's κ; `auc`, how well the learned values rank what the surrogate keeps.
-    None where it is not defined (nobody disagrees by chance; the surrogate keeps all or nothing).
+    The learned mask is turned into decisions in two ways: with the threshold 1/2, and with the budget ρ, which keeps
+    the largest values.
+
+    Attributes:
+        kept: Share of the edges that the surrogate keeps.
+        half: Share of equal decisions with the threshold 1/2.
+        half_kappa: Cohen's κ of the same decisions. None if chance agreement is perfect, so that κ is not defined.
+        quantile: Share of equal decisions with the budget ρ.
+        quantile_kappa: Cohen's κ of the same decisions, or None.
+        auc: How well the learned values rank the edges that the surrogate keeps (ROC AUC). None if the surrogate keeps
+            all edges or none.
     """
 
     kept: float
@@ -214,26 +284,34 @@ class Agreement:
 
 
 def agreement(learned: Tensor, surrogate: Tensor, rho: float) -> Agreement:
-    """How far the learned mask decides as a surrogate of the same edges does."""
+    """Compare the decisions of the learned mask with those of a surrogate for the same edges."""
     keeps = surrogate > 0.5
     kept = float(keeps.double().mean())
 
-    def cut(mine: Tensor) -> tuple[float, float | None]:
-        equal, share = float((mine == keeps).double().mean()), float(mine.double().mean())
+    def compare(decisions: Tensor) -> tuple[float, float | None]:
+        equal, share = float((decisions == keeps).double().mean()), float(decisions.double().mean())
         chance = share * kept + (1 - share) * (1 - kept)
         return equal, (equal - chance) / (1 - chance) if chance < 1 else None
 
     scores = torch.stack([1 - learned, learned], 1).cpu().numpy()
     auc = roc_auc(keeps.long().cpu().numpy(), scores) if 0 < kept < 1 else None
-    return Agreement(kept, *cut(learned > 0.5), *cut(budget_mask(learned, rho) > 0.5), auc)
+    return Agreement(kept, *compare(learned > 0.5), *compare(budget_mask(learned, rho) > 0.5), auc)
 
 
-# ---- weak duality (Lemma dual_robust, sign corrected) ------------------------------------------------------
+# ---- weak duality (Lemma dual_robust, with the sign corrected) ------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Bound:
-    """One λ ≥ 0: `dual` = D(λ) found, `gap` = D(λ) - P, `printed` = what the sign in print gives instead."""
+    """Weak duality for one λ ≥ 0.
+
+    Attributes:
+        lam: The multiplier λ.
+        primal: The maximum P that was found.
+        dual: The maximum D(λ) that was found.
+        gap: D(λ) - P.
+        printed: The maximum that was found with the sign as printed in the paper.
+    """
 
     lam: float
     primal: float
@@ -243,12 +321,28 @@ class Bound:
 
 
 def duality(loss: Loss, s: Tensor, rho: float, lambdas: Sequence[float], steps: int = 50) -> list[Bound]:
-    """Weak duality P ≤ D(λ) = max over the box of ℓ(s) - λ(mean(s) - ρ), from a mask `s` of S_ρ with ℓ(s) = P found.
+    """Check weak duality, P ≤ D(λ) = max over the box of ℓ(s) - λ(mean(s) - ρ).
 
-    For s in S_ρ and λ ≥ 0, ℓ(s) ≤ ℓ(s) - λ(mean(s) - ρ), and ascent from there only rises: D found ≥ P found always,
-    and this is what is verified; neither is certified to be the true maximum. The lemma in print has + λ(mean(s) - ρ):
-    at a maximiser with budget to spare that is below P, so no upper bound. `printed` is that maximum as ascent finds
-    it from the same mask; below P it is evidence, and a proof only where ℓ is concave.
+    For s in S_ρ and λ ≥ 0, ℓ(s) ≤ ℓ(s) - λ(mean(s) - ρ), and ascent from s never decreases the objective. The D(λ) that
+    is found is therefore always at least the P that is found. This is what the check verifies; it does not certify
+    that either value is the true maximum.
+
+    The lemma as printed has + λ(mean(s) - ρ) instead. At a maximiser that does not spend the budget, this is below P
+    and hence not an upper bound. `Bound.printed` is the maximum of the printed form that ascent finds from the same
+    mask. A value below P is evidence against the printed form, and a proof only if ℓ is concave.
+
+    Args:
+        loss: The function ℓ.
+        s: A mask of S_ρ. P is ℓ(s).
+        rho: The budget ρ.
+        lambdas: The values of λ to check.
+        steps: Steps of every ascent.
+
+    Returns:
+        One bound for each λ.
+
+    Raises:
+        InputError: The mask is over the budget, or a λ is negative.
     """
     if not feasible(s, rho):
         raise InputError(f"the mask's mean {float(s.mean()):.6g} is over the budget ρ = {rho:.6g}")
@@ -256,15 +350,15 @@ def duality(loss: Loss, s: Tensor, rho: float, lambdas: Sequence[float], steps: 
         if lam < 0:
             raise InputError(f"weak duality needs λ ≥ 0, got {lam}")
 
-    def found(weight: float) -> float:
+    def maximum(weight: float) -> float:
         def objective(s: Tensor) -> Tensor:
             return loss(s) - weight * (s.mean() - rho)
 
         return value_and_gradient(objective, ascend(objective, s, steps=steps))[0]
 
     primal = value_and_gradient(loss, s)[0]
-    duals = [found(lam) for lam in lambdas]
-    return [Bound(lam, primal, d, d - primal, found(-lam)) for lam, d in zip(lambdas, duals, strict=True)]
+    duals = [maximum(lam) for lam in lambdas]
+    return [Bound(lam, primal, d, d - primal, maximum(-lam)) for lam, d in zip(lambdas, duals, strict=True)]
 
 
 # ---- gradients of the game (Appendix gradient_analysis) ----------------------------------------------------
@@ -272,17 +366,24 @@ def duality(loss: Loss, s: Tensor, rho: float, lambdas: Sequence[float], steps: 
 
 @dataclass(frozen=True)
 class Gradients:
-    """The appendix's two formulas, and its two contradicting sentences on what the MaskNet does to an edge.
+    """Checks of the appendix's two gradient formulas and of its two statements about the MaskNet's effect on an edge.
 
-    `task_difference`  Eq. grad_task: relative difference of |g_θ| from a central difference of ℓ along g_θ, s constant
-    `mask_difference`  Eq. grad_mask, (-∇ℓ + λ/m 1ᵀ) ∂s/∂p: the same, for -ℓ + λ mean(s) along it. About 1 for a
-                       straight-through mask, whose gradient is not its function's
-    `mask_autograd`    … and its largest difference from autograd on -ℓ + λ mean(s), over the largest entry
-    `rule_gain`        change of the adversary's ℓ - λ mean(s) when s_e rises iff ∂ℓ/∂s_e > λ/m: the form that holds
-    `reversed_gain`    … when s_e falls where ∂ℓ/∂s_e > 0 and rises elsewhere, the appendix's other sentence
-    `network_gain`     … after one small step of the MaskNet's parameters down Eq. grad_mask
-    `network_share`    share of the edges which that step moves that move as the rule says; None when it moves none.
-                       The rule is each edge's own: parameters shared by edges need only satisfy Σ Q_e Δs_e < 0.
+    The two statements contradict each other; `rule_gain` and `reversed_gain` show which one holds. All gains are
+    changes of the adversary's objective ℓ - λ mean(s).
+
+    Attributes:
+        lam: The sparsity weight λ.
+        task_difference: Eq. grad_task: relative difference between |g_θ| and a central difference of ℓ along g_θ, with
+            s constant.
+        mask_difference: Eq. grad_mask, (-∇ℓ + λ/m 1ᵀ) ∂s/∂p: the same difference for -ℓ + λ mean(s) along this
+            gradient. It is about 1 for a straight-through mask, whose gradient is not the gradient of its function.
+        mask_autograd: Largest difference between Eq. grad_mask and autograd on -ℓ + λ mean(s), divided by the largest
+            entry.
+        rule_gain: Gain if s_e rises where ∂ℓ/∂s_e > λ/m and falls elsewhere. This is the statement that holds.
+        reversed_gain: Gain if s_e falls where ∂ℓ/∂s_e > 0 and rises elsewhere. This is the appendix's other statement.
+        network_gain: Gain of one small step of the MaskNet's parameters down Eq. grad_mask.
+        network_share: Share of the edges moved by that step that move as the rule says; None if it moves no edge. The
+            rule is about single edges: parameters that edges share only have to satisfy Σ Q_e Δs_e < 0.
     """
 
     lam: float
@@ -296,7 +397,14 @@ class Gradients:
 
 
 def gradient_formulas(game: Game, domain: GraphTensors, edges: Edges, lam: float) -> Gradients:
-    """Eqs. grad_task and grad_mask at the trained parameters, with sparsity weight λ = `lam`."""
+    """Check Eqs. grad_task and grad_mask at the trained parameters.
+
+    Args:
+        game: The trained game.
+        domain: A labelled graph.
+        edges: The edges that the mask weights.
+        lam: The sparsity weight λ.
+    """
     facts, network, loss = game.edge_facts(domain, edges), game.networks["mask"].eval(), loss_of(game, domain, edges)
     phi: dict[str, Tensor] = {name: p for name, p in network.named_parameters() if p.requires_grad}
     theta: dict[str, Tensor] = dict(game.networks["task"].named_parameters())
@@ -338,7 +446,10 @@ def gradient_formulas(game: Game, domain: GraphTensors, edges: Edges, lam: float
 
 
 def _difference(rise: float, parameters: dict[str, Tensor], g: Sequence[Tensor]) -> float:
-    """Of |g| from the slope of an objective that rises by `rise` between a STEP against g and one along it."""
+    """Return the relative difference between |g| and a central difference.
+
+    `rise` is the increase of the objective from a STEP against g to a STEP along g.
+    """
     return abs(rise / (2 * STEP * _norm(parameters.values())) / max(_norm(g), TINY) - 1)
 
 
@@ -347,6 +458,6 @@ def _norm(tensors: Iterable[Tensor]) -> float:
 
 
 def _moved(parameters: dict[str, Tensor], direction: Sequence[Tensor], step: float) -> dict[str, Tensor]:
-    """Parameters moved along a direction by `step` times their own norm."""
+    """Return the parameters moved along a direction by `step` times their own norm."""
     rate = step * _norm(parameters.values()) / max(_norm(direction), TINY)
     return {name: p + rate * d for (name, p), d in zip(parameters.items(), direction, strict=True)}

@@ -1,4 +1,4 @@
-"""All checks of `edgemask.theory` on one trained pair and one labelled graph, as one report."""
+"""A report of all checks of `edgemask.theory` for one trained game and one labelled graph."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ from edgemask.theory.checks import (
     value_and_gradient,
 )
 
-MULTIPLES = (0.0, 0.3, 1.0, 3.0)  # of m · mean |gradient|, where λ begins to matter: the default grid
+# The default λ of the duality table, in units of m · mean |gradient|, which is where λ begins to have an effect.
+MULTIPLES = (0.0, 0.3, 1.0, 3.0)
 
 
 @dataclass(frozen=True)
 class Mask:
-    """A mask's mean, its loss ℓ, and its KKT residuals where it lies in S_ρ."""
+    """The mean of a mask, its loss ℓ, and its KKT residuals (None if the mask is not in S_ρ)."""
 
     mean: float
     loss: float
@@ -47,8 +48,21 @@ class Mask:
 
 @dataclass(frozen=True)
 class TheoryReport:
-    """What the theory says of one trained pair on one graph. `lam` is the game's λ, or, where its bound is a budget and
-    there is none, m times the multiplier that fits the learned mask best."""
+    """The results of all checks for one trained game and one graph.
+
+    Attributes:
+        graph: Name of the graph.
+        edges: Number of edges m.
+        rho: The budget ρ.
+        lam: The game's λ. A game with `bound = 'budget'` has none; for it, this is m times the multiplier that fits the
+            learned mask best.
+        masks: Loss and KKT residuals of the learned mask and of masks to compare it with.
+        agreement: Agreement of the learned mask with each surrogate.
+        surrogate_primal: ℓ(0) + max c·s over S_ρ.
+        surrogate_dual: The same value, computed from the dual (strong duality).
+        duality: Weak duality for each λ.
+        gradients: Checks of the gradient formulas.
+    """
 
     graph: str
     edges: int
@@ -56,16 +70,17 @@ class TheoryReport:
     lam: float
     masks: dict[str, Mask]
     agreement: dict[str, Agreement]
-    surrogate_primal: float  # ℓ(0) + max c·s over S_ρ
-    surrogate_dual: float  # the same by strong duality
+    surrogate_primal: float
+    surrogate_dual: float
     duality: list[Bound]
     gradients: Gradients
 
     def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
         return asdict(self)
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """Titled tables to print, each a list of rows by column name."""
+        """Return the tables to print by title. A table is a list of rows, and a row maps column names to values."""
         masks = []
         for name, mask in self.masks.items():
             row: dict[str, Any] = {"mask": name, "mean": mask.mean, "loss": mask.loss}
@@ -93,15 +108,24 @@ def report(
     lambdas: Sequence[float] | None = None,
     steps: int = 50,
 ) -> TheoryReport:
-    """Every check of `edgemask.theory` on a trained game and a labelled graph with the given edges.
+    """Run all checks of `edgemask.theory` on a trained game and a labelled graph.
 
-    `rho`      the budget; by default the learned mask's mean, so that the learned mask spends it exactly.
-    `lambdas`  the λ ≥ 0 of the duality table; by default 0 and multiples of m times the mean |gradient|.
-    `steps`    of every ascent, each a forward and a backward pass: (3 + 2 · number of λ) · `steps` in all.
-    Random masks are the learned one and its 0/1 version with their values dealt to other edges, by `seed`.
+    Args:
+        game: A trained game with a MaskNet.
+        domain: A labelled graph.
+        edges: The edges that the mask weights.
+        seed: Seed of the random masks. They are the learned mask and its 0/1 version with their values shuffled among
+            the edges.
+        rho: The budget ρ. By default the mean of the learned mask, so that the learned mask spends it exactly.
+        lambdas: The λ ≥ 0 of the duality table. By default 0 and multiples of m times the mean |gradient|.
+        steps: Steps of every ascent. A step is a forward and a backward pass, and all ascents together take
+            (3 + 2 · number of λ) · `steps` of them.
+
+    Raises:
+        InputError: The game has no MaskNet, the graph has no labels or no edges, or ρ or a λ is out of range.
     """
     if not isinstance(game, Game) or "mask" not in game.networks:
-        raise InputError("the game has no MaskNet (it was trained with mask = False): there is no adversary to check")
+        raise InputError("the game has no MaskNet (it was trained with mask = False), so no adversary can be checked")
     loss, learned, m = loss_of(game, domain, edges), game.mask_of(domain, edges).double(), edges.num_real
     rho = float(learned.mean()) if rho is None else rho
     if not 0 < rho <= 1:
@@ -111,12 +135,12 @@ def report(
         lam = m * kkt(mask_gradient(game, domain, edges, learned), learned, float(learned.mean())).tau
     zeros, ones = torch.zeros_like(learned), torch.ones_like(learned)
     base, c = value_and_gradient(loss, zeros)
-    deal = torch.randperm(m, generator=torch_stream(seed, "theory")).to(learned.device)
+    shuffle = torch.randperm(m, generator=torch_stream(seed, "theory")).to(learned.device)
     rounded, best = budget_mask(learned, rho), budget_mask(c, rho)
     surrogates = {"surrogate, λ": surrogate_mask(c, lam / m), "surrogate, ρ": best}
     starts = [ascend(loss, start, rho, steps) for start in (learned, best, zeros)]
     worst = max(starts, key=lambda s: value_and_gradient(loss, s)[0])
-    masks = {"learned": learned, "learned, 0/1": rounded, "random": learned[deal], "random, 0/1": rounded[deal]}
+    masks = {"learned": learned, "learned, 0/1": rounded, "random": learned[shuffle], "random, 0/1": rounded[shuffle]}
     masks |= surrogates | {"ascent from learned": starts[0], "ascent, best": worst, "zeros": zeros, "ones": ones}
     rows = {}
     for name, s in masks.items():

@@ -132,7 +132,7 @@ class Fit:
         return trainer
 
     def _task(self) -> dict[str, Any]:
-        """What makes two fits the same. A checkpoint of another task is refused."""
+        """Return everything that makes two fits the same. A checkpoint of another task is refused."""
         return {
             "recipe": self.recipe.to_json(),
             "method": getattr(self.make, "__name__", str(self.make)),

@@ -1,4 +1,4 @@
-"""Selection rules: how the epoch and the propagation strength are chosen, one class per rule.
+"""Selection rules for the epoch and the propagation strength, one class per rule.
 
 A rule says which trainings a fit runs (`stages`), what each of them trains on and is scored on (`split`), and what is
 chosen from the scores (`choose`). `Fit`, `plan` and `tune` use the same objects. No rule sees a label of a target.
@@ -52,7 +52,7 @@ class Split:
 
 
 class SelectionRule(ABC):
-    """How a fit chooses the epoch and the propagation strength."""
+    """A rule by which a fit chooses the epoch and the propagation strength."""
 
     name: ClassVar[str]
     scores_epochs: ClassVar[bool] = False  # whether the final training is scored every few epochs

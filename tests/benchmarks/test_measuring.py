@@ -1,4 +1,4 @@
-"""The benchmarks measure what they say: clocks, processes, and rivals that compute the same function."""
+"""The benchmarks: clocks, processes, and implementations that compute the same function."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_repeats_stop_when_time_is_over_but_not_before_the_least():
     assert taken["nap"]["seconds"] >= 0.02
 
 
-def test_peaks_are_those_of_the_block():
+def test_peaks_are_measured_during_the_block():
     with peaks(CPU) as peak:
         block = np.ones(2**23)  # 64 MiB
     del block
@@ -92,7 +92,7 @@ def test_a_stock_layer_is_the_same_function_as_ours(source):
         stock.lin.weight.copy_(ours.linear.weight.T)
         stock.att_src.copy_(ours.a_src[None])
         stock.att_dst.copy_(ours.a_dst[None])
-        stock.att_edge.copy_(torch.eye(1, 4).repeat(2, 1)[None])  # c = a_s · w: of the product, one factor is 1
+        stock.att_edge.copy_(torch.eye(1, 4).repeat(2, 1)[None])  # c = a_s · w, and a_s is 1 here
         stock.lin_edge.weight.zero_()[::4] = ours.c[:, None]
         stock.bias.zero_()
     assert torch.allclose(stock(domain.x, pairs, s[:, None]), ours(domain.x, edges, s).flatten(1), atol=1e-5)

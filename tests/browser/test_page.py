@@ -1,6 +1,6 @@
-"""The report page in a real headless Chromium: loads alone and quickly, sorts, filters, opens, explores, by keys.
+"""Tests of the report page in headless Chromium: loading, sorting, filtering, dialogs, explorer, keyboard use.
 
-With EDGEMASK_SHOTS set to a folder, pictures of the page are left there.
+If EDGEMASK_SHOTS names a folder, the tests write screenshots of the page to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgemask.experiments.extras import unpack
 from edgemask.experiments.records import ResultStore
 from edgemask.experiments.run import Run
 from edgemask.report.page import write_report
-from paper.suites import suite
+from paper.suites import sections, suite
 
 pytestmark = pytest.mark.browser
 CHROMIUM = "/usr/bin/chromium"
@@ -31,10 +31,11 @@ FLAGS = (
 )
 SHOWN = ("erm-gcn", "grm", "edgemask-dg", "edgemask-dg-star")
 TABLE = "#t-results_citations-0"
+ABSENT = ("elliptic", "arxiv")
 
 
 def fake(task):
-    """A record with made-up numbers; the last method of `SHOWN` is the best."""
+    """Return a record with made-up numbers. The last method of `SHOWN` is the best."""
     rng = np.random.default_rng([task.seed, *task.label.encode()])
     level = 0.6 + 0.05 * SHOWN.index(task.method)
     scores = {t: {m: level + 0.01 * rng.random() for m in task.protocol.metrics} for t in task.protocol.targets}
@@ -58,19 +59,19 @@ def fake(task):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Fake runs of four methods, a real one with a view of the mask, a growth curve, and a file that is no record."""
-    held = ResultStore(tmp_path_factory.mktemp("results"))
+    """A store with fake runs of four methods, a real run with a view of the mask, timings and an invalid file."""
+    filled = ResultStore(tmp_path_factory.mktemp("results"))
     for task in suite("results_citations").tasks():
         if task.method in SHOWN and task.seed < 3:
-            held.add(task, fake(task))
+            filled.add(task, fake(task))
     source = benchmark("synthetic")
     options = dict(source.options) | {"nodes": 400}
     split = source.protocols[0]
     recipe = Recipe(backbone="gcn", hidden=8, epochs=20, mask_projection=8, mask_hidden=8, k=5, clusters=10, lr=0.02,
                     knn_ratio=1.0, mask_lr=0.05, bound="budget", rho=0.6)  # fmt: skip
     run = Run("synthetic", options, split, "edgemask-dg-star", recipe, 0, also=("explorer",))
-    held.add(run, run.perform(source.load(split.domains, **options), device=torch.device("cpu")))
-    (held.root / "speed").mkdir()
+    filled.add(run, run.perform(source.load(split.domains, **options), device=torch.device("cpu")))
+    (filled.root / "speed").mkdir()
     points = [
         {"nodes": n, "peak": {"process": {"host": 100.0, "device": 0.0}}}
         | {name: n**p / 1e5 for name, p in (("knn", 1.9), ("spectral", 1.1), ("enrich", 1.8), ("epoch", 1.0))}
@@ -78,14 +79,14 @@ def store(tmp_path_factory):
     ]
     figures = {"points": points, "exponents": {"knn": 1.9, "spectral": 1.1, "enrich": 1.8, "epoch": 1.0}}
     growth = {"machine": {"device": "2 cores", "kind": "cpu"}, "figures": figures}
-    (held.root / "speed" / "growth-2-cores.json").write_text(json.dumps(growth))
-    (held.root / "citation" / "erm-gcn" / "<b>.json").write_text("{")
-    return ResultStore(held.root)
+    (filled.root / "speed" / "growth-2-cores.json").write_text(json.dumps(growth))
+    (filled.root / "citation" / "erm-gcn" / "<b>.json").write_text("{")
+    return ResultStore(filled.root)
 
 
 @pytest.fixture(scope="module")
 def address(store, tmp_path_factory):
-    path = write_report(store, tmp_path_factory.mktemp("page") / "report.html", absent=("elliptic", "arxiv"))
+    path = write_report(store, sections(store, ABSENT), tmp_path_factory.mktemp("page") / "report.html")
     return path.as_uri()
 
 
@@ -101,15 +102,15 @@ def browser():
 
 @pytest.fixture
 def opened(browser, address):
-    """Opens the page in a window of its own; whatever it asks the network for or complains of fails the test."""
-    contexts, said = [], []
+    """Return a function that opens the page in a new window. Requests, console messages and errors fail the test."""
+    contexts, messages = [], []
 
     def opener(width=1360, height=900, address=address, **options):
         contexts.append(browser.new_context(viewport={"width": width, "height": height}, **options))
         page = contexts[-1].new_page()
-        page.on("console", lambda message: said.append(f"console {message.type}: {message.text}"))
-        page.on("pageerror", lambda error: said.append(f"error: {error}"))
-        page.on("request", lambda request: request.url == address or said.append(f"request: {request.url[:100]}"))
+        page.on("console", lambda message: messages.append(f"console {message.type}: {message.text}"))
+        page.on("pageerror", lambda error: messages.append(f"error: {error}"))
+        page.on("request", lambda request: request.url == address or messages.append(f"request: {request.url[:100]}"))
         page.goto(address)
         page.wait_for_function("performance.getEntriesByName('interactive').length > 0")
         return page
@@ -117,7 +118,7 @@ def opened(browser, address):
     yield opener
     for context in contexts:
         context.close()
-    assert said == []
+    assert messages == []
 
 
 @pytest.fixture
@@ -146,24 +147,25 @@ def overflow(page):
 # ---- the page as a whole ---------------------------------------------------------------------------------
 
 
-def test_it_is_interactive_within_three_seconds_and_loads_nothing_else(page):
+def test_the_page_is_interactive_within_three_seconds_and_loads_nothing_else(page):
     shot(page, "desktop-light")
     assert page.evaluate("performance.getEntriesByName('interactive')[0].startTime") < 3000
-    assert page.locator("html").evaluate("() => typeof window.Plotly") == "undefined"  # unpacked when it is needed
+    assert page.locator("html").evaluate("() => typeof window.Plotly") == "undefined"  # unpacked only when needed
     assert page.locator("h1").inner_text() == "edgemask results"
     page.locator(".rejected summary").click()
     assert "citation/erm-gcn/<b>.json is not a result record" in page.locator(".rejected").inner_text()
 
 
 def test_the_page_of_all_committed_records_is_small_and_interactive_within_three_seconds(opened, tmp_path):
-    path = write_report(ResultStore(ROOT / "results"), tmp_path / "report.html", absent=("elliptic", "arxiv"))
+    store = ResultStore(ROOT / "results")
+    path = write_report(store, sections(store, ABSENT), tmp_path / "report.html")
     assert path.stat().st_size < 8 * 2**20
     page = opened(address=path.as_uri())
     assert page.evaluate("performance.getEntriesByName('interactive')[0].startTime") < 3000
     assert page.locator(f"{TABLE} tbody tr").count() > 30  # every method's row
 
 
-def test_no_script_but_its_own_can_run(opened, browser, address):
+def test_only_the_scripts_of_the_page_can_run(opened, browser, address):
     context = browser.new_context()
     page = context.new_page()
     page.goto(address)
@@ -178,7 +180,7 @@ def test_no_script_but_its_own_can_run(opened, browser, address):
     context.close()
 
 
-def test_dark_and_light_follow_the_scheme_and_are_readable(opened):
+def test_the_page_follows_the_colour_scheme_and_is_readable(opened):
     def luminance(colour):
         rgb = [int(c) / 255 for c in colour[colour.index("(") + 1 : -1].split(",")[:3]]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb]
@@ -196,7 +198,7 @@ def test_dark_and_light_follow_the_scheme_and_are_readable(opened):
     assert grounds["dark"] < 0.1 < 0.8 < grounds["light"]
 
 
-def test_a_phone_scrolls_tables_not_the_page(opened):
+def test_on_a_phone_the_tables_scroll_and_not_the_page(opened):
     page = opened(390, 844, is_mobile=True, has_touch=True)
     assert overflow(page) <= 0
     shot(page, "phone")
@@ -220,7 +222,7 @@ def test_a_phone_scrolls_tables_not_the_page(opened):
     assert not page.locator("#contents").evaluate("e => e.open")
 
 
-def test_the_contents_lead_to_their_sections_at_once_where_motion_is_unwanted(opened):
+def test_with_reduced_motion_the_contents_jump_to_their_sections(opened):
     page = opened(reduced_motion="reduce")
     for link in page.locator("nav a").all():
         name = link.get_attribute("href")
@@ -230,7 +232,7 @@ def test_the_contents_lead_to_their_sections_at_once_where_motion_is_unwanted(op
         assert abs(top - 16) < 4 or below < 4, f"{name} is {top} px below the top of the window"
 
 
-def test_headings_landmarks_and_names_are_there(page):
+def test_headings_landmarks_and_names_of_controls_exist(page):
     levels = page.locator("h1, h2, h3").evaluate_all("all => all.map(h => Number(h.tagName[1]))")
     assert levels[0] == 1
     assert levels.count(1) == 1
@@ -263,7 +265,7 @@ def test_a_table_sorts_by_any_column_both_ways_and_back(page):
     assert not page.locator(f"{TABLE} tbody tr").last.locator("td .ours").first.inner_text()[0].isdigit()
     header.locator("button").click()
     assert header.get_attribute("aria-sort") == "ascending"
-    assert means(page, 1) == sorted(down)  # what was not run stays last
+    assert means(page, 1) == sorted(down)  # rows without a value stay last
     name = page.locator(f"{TABLE} thead th").nth(0)
     name.locator("button").click()
     assert (name.get_attribute("aria-sort"), header.get_attribute("aria-sort")) == ("ascending", "none")
@@ -273,7 +275,7 @@ def test_a_table_sorts_by_any_column_both_ways_and_back(page):
     assert rows(page) == original
 
 
-def test_columns_sort_by_the_papers_figures_and_the_difference_too(page):
+def test_columns_also_sort_by_the_papers_figures_and_the_difference(page):
     page.locator(f"{TABLE} thead th").nth(7).locator("button").click()
     page.locator(f"{TABLE} .sort-by").select_option("1")
     assert rows(page)[:2] == ["edgemask-dg-star (EDG*)", "grm (GRM)"]  # 73.81 and 73.28 in the paper
@@ -301,7 +303,7 @@ def test_a_cell_opens_its_runs_and_a_run_its_record(page, store):
     cell.click()
     page.wait_for_selector("#dialog td button")
     assert page.locator("#dialog-title").inner_text() == "edgemask-dg-star (EDG*): AC→D micro"
-    assert "less erm-gcn (erm):" in page.locator("#dialog").inner_text().lower()
+    assert "difference from erm-gcn (erm):" in page.locator("#dialog").inner_text().lower()
     values = [float(v) for v in page.locator("#dialog tbody td:nth-child(3)").all_inner_texts()]
     assert len(values) == 3
     assert shown == f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"
@@ -326,7 +328,7 @@ def test_a_cell_opens_its_runs_and_a_run_its_record(page, store):
 # ---- curves ----------------------------------------------------------------------------------------------
 
 
-def test_a_picked_run_shows_its_curves(page, store):
+def test_choosing_a_run_shows_its_curves(page, store):
     page.locator("#curves").scroll_into_view_if_needed()
     page.wait_for_selector("#plots .main-svg")
     page.locator("#pick-row").select_option(label="grm (GRM)")
@@ -342,20 +344,20 @@ def test_a_picked_run_shows_its_curves(page, store):
     assert table.count() == len(record["curves"])
     for name, curve in record["curves"].items():
         cells = table.filter(has=page.get_by_text(name, exact=True)).locator("td").all_inner_texts()
-        held = [v for v in curve if v is not None]
-        expected = [held[0], held[-1], min(held), max(held)]
-        assert [float(c.replace("−", "-")) for c in cells[1:]] == pytest.approx(expected, abs=6e-4 * max(held))
+        values = [v for v in curve if v is not None]
+        expected = [values[0], values[-1], min(values), max(values)]
+        assert [float(c.replace("−", "-")) for c in cells[1:]] == pytest.approx(expected, abs=6e-4 * max(values))
     shot(page, "curves")
     page.locator("#pick-record").click()
     page.wait_for_selector("#dialog pre", state="attached")
     assert "grm on citation AD→C, seed 2" in page.locator("#dialog-title").inner_text()
 
 
-def test_a_record_leads_to_its_curves(page):
+def test_a_record_links_to_its_curves(page):
     row = page.locator(f"{TABLE} tbody tr", has=page.locator("th", has_text="grm (GRM)"))
     row.locator("button.ours").last.click()
     page.locator("#dialog td button").last.click()
-    page.locator("#dialog button", has_text="Show its curves").click()
+    page.locator("#dialog button", has_text="Show curves").click()
     page.wait_for_selector("#plots .main-svg")
     assert page.locator("#pick-run option:checked").inner_text() == "citation CD→A, seed 2"
     assert page.locator("#pick-row option:checked").inner_text() == "grm (GRM)"
@@ -375,10 +377,10 @@ def test_growth_is_drawn_with_its_exponents(page):
 @pytest.fixture(scope="module")
 def view(store):
     (record,) = [r for r in store if "explorer" in r]
-    (held,) = record["explorer"].values()
+    (packed,) = record["explorer"].values()
     kinds = {"src": np.uint32, "dst": np.uint32, "origin": np.uint8, "mask": np.uint8}
     kinds |= dict.fromkeys(("true", "before", "after"), np.int16)
-    return held | {name: unpack(held[name], kind).astype(int) for name, kind in kinds.items()}
+    return packed | {name: unpack(packed[name], kind).astype(int) for name, kind in kinds.items()}
 
 
 def neighbours(page):
@@ -404,7 +406,7 @@ def test_a_node_shows_its_edges_by_origin_and_mask(page, view):
     about = page.locator("#node-about").inner_text()
     assert f"true class {view['classes'][view['true'][7]]}" in about
     verdict = "right" if view["after"][7] == view["true"][7] else "wrong"
-    assert f"after it {view['classes'][view['after'][7]]} ({verdict})" in about
+    assert f"after it: {view['classes'][view['after'][7]]} ({verdict})" in about
 
 
 def test_a_view_opens_its_record(page):
@@ -426,12 +428,12 @@ def test_before_and_after_are_drawn_differently(page):
     assert {n[2] for n in neighbours(page)} == {"1.00"}
 
 
-def test_nodes_are_reached_by_change_at_random_and_by_neighbour(page, view):
+def test_nodes_can_be_chosen_by_change_at_random_and_by_neighbour(page, view):
     explore(page)
     number = page.locator("#node")
     changed = np.flatnonzero(view["before"] != view["after"])
     assert len(changed) > 1
-    assert int(number.input_value()) in changed  # it opens on the most changed
+    assert int(number.input_value()) in changed  # the explorer starts at the most changed node
     first = number.input_value()
     page.locator("#changed").click()
     assert number.input_value() != first
@@ -481,12 +483,12 @@ def tab_to(page, selector, most=60):
         page.keyboard.press("Tab")
         if focused(page, selector):
             outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-            assert outline != "none", f"the focus on {selector} is not to be seen"
+            assert outline != "none", f"the focus on {selector} is not visible"
             return
-    raise AssertionError(f"{selector} was not reached in {most} steps of the Tab key")
+    raise AssertionError(f"{most} presses of the Tab key did not reach {selector}")
 
 
-def test_the_page_is_usable_by_keyboard_alone(page):
+def test_the_page_works_with_the_keyboard_alone(page):
     page.keyboard.press("Tab")
     assert focused(page, ".skip")
     page.keyboard.press("Enter")
@@ -506,15 +508,15 @@ def test_the_page_is_usable_by_keyboard_alone(page):
     tab_to(page, "#dialog td button")
     page.keyboard.press("Space")
     page.wait_for_selector("#dialog pre", state="attached")
-    for _ in range(12):  # the focus stays inside
+    for _ in range(12):  # the focus stays in the dialog
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement === document.body || !!document.activeElement.closest('dialog')")
     page.keyboard.press("Escape")
     assert not page.locator("#dialog").is_visible()
-    assert page.evaluate("document.activeElement.dataset.cell") == label  # the focus is back where it was
+    assert page.evaluate("document.activeElement.dataset.cell") == label  # the focus returns to the cell
 
 
-def test_the_explorer_is_usable_by_keyboard_alone(page):
+def test_the_explorer_works_with_the_keyboard_alone(page):
     explore(page)
     page.locator("#view").focus()
     tab_to(page, "#node")

@@ -1,4 +1,4 @@
-"""The command line: every command on small data, and every way a user may get it wrong."""
+"""Every command on small data, and the errors that users can make."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A, B, C = demo_family(80).values()
 
 @pytest.fixture(autouse=True)
 def _private(tmp_path: Path, monkeypatch):
-    """No test sees or touches the user's data and cache."""
+    """Keep the tests away from the user's data and cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGEMASK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EDGEMASK_DATA", str(tmp_path / "data"))
@@ -35,14 +35,14 @@ def _private(tmp_path: Path, monkeypatch):
 
 
 def call(*arguments: object, status: int = 0):
-    """Run a command in this process; an exception of it is an exception here."""
+    """Run a command in this process. Its exceptions are raised here."""
     result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
     assert result.exit_code == status, result.output
     return result
 
 
 def complaint(monkeypatch, capsys, *arguments: object) -> str:
-    """The one line `main` says on stderr to a call that fails."""
+    """Return the one line that `main` prints to stderr when a call fails."""
     monkeypatch.setattr(sys, "argv", ["edgemask", *map(str, arguments)])
     with pytest.raises(SystemExit) as exit_:
         main()
@@ -63,7 +63,7 @@ def test_methods_are_listed():
     assert all(name in text for name in METHODS)
 
 
-def test_benchmarks_are_listed_with_what_is_here_and_what_is_missing(tmp_path: Path):
+def test_benchmarks_are_listed_with_available_domains_and_missing_files(tmp_path: Path):
     lines = call("data", "list").stdout.splitlines()
     (citation,) = (line for line in lines if "citation" in line and "ACMv9" in line)
     assert "0 of 3" in citation
@@ -73,7 +73,7 @@ def test_benchmarks_are_listed_with_what_is_here_and_what_is_missing(tmp_path: P
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_a_benchmarks_card_names_protocols_options_files_and_what_is_missing(name):
+def test_the_card_of_a_benchmark_names_protocols_options_files_and_missing_data(name):
     text = " ".join(call("data", "info", name).stdout.split())
     bench = BENCHMARKS[name]
     assert all(protocol.name.split(",")[0] in text for protocol in bench.protocols)
@@ -82,14 +82,14 @@ def test_a_benchmarks_card_names_protocols_options_files_and_what_is_missing(nam
     assert ("data not available" in text) == (name != "synthetic")
 
 
-def test_verify_is_silent_about_nothing_and_fails_only_on_altered_files(tmp_path: Path):
+def test_verify_lists_missing_files_and_does_not_fail_on_them(tmp_path: Path):
     text = call("data", "verify", "citation").stdout
     assert [line.split() for line in text.splitlines()] == [
         ["missing", f"citation/{name}.mat"] for name in ("acmv9", "citationv1", "dblpv7")
     ]
 
 
-def test_verify_tells_an_altered_file_by_expected_and_actual_checksum(tmp_path: Path):
+def test_verify_reports_the_expected_and_actual_checksum_of_an_altered_file(tmp_path: Path):
     path = tmp_path / "data" / "citation" / "acmv9.mat"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"other bytes")
@@ -102,7 +102,7 @@ def test_verify_tells_an_altered_file_by_expected_and_actual_checksum(tmp_path: 
     assert path.read_bytes() == b"other bytes"
 
 
-def test_an_offline_fetch_names_file_address_and_place(tmp_path: Path):
+def test_an_offline_fetch_names_file_url_and_destination(tmp_path: Path):
     result = call("data", "fetch", "citation", "--offline", "--data-root", tmp_path / "[root]", status=1)
     for domain in BENCHMARKS["citation"].domains:
         (file,) = BENCHMARKS["citation"].files(domain)
@@ -110,7 +110,7 @@ def test_an_offline_fetch_names_file_address_and_place(tmp_path: Path):
         assert f"download {file.url} to {tmp_path / '[root]' / file.path}" in result.stderr
 
 
-def test_a_fetch_of_what_is_here_says_so(data_root: Path):
+def test_a_fetch_reports_files_that_are_present(data_root: Path):
     text = call("data", "fetch", "citation", "--offline", "--data-root", data_root).stdout
     assert text.count("present") == 3
 
@@ -121,14 +121,14 @@ def test_a_fetch_of_what_is_here_says_so(data_root: Path):
 BENCH = ("bench", "synthetic", "--option", "nodes=80", "--protocol", "alpha+beta→gamma", *SETS, "--device", "cpu")
 
 
-def test_a_benchmark_without_its_data_says_so_in_the_table(tmp_path: Path):
+def test_a_benchmark_without_data_reports_the_missing_files(tmp_path: Path):
     result = call("bench", "elliptic", "--method", "erm-mlp", "--data-root", tmp_path, "--offline", status=1)
     assert "data not available" in result.stdout
     assert "elliptic/elliptic_txs_features.csv" in result.stdout
     assert "edgemask data fetch elliptic" in result.stdout
 
 
-def test_an_origin_out_of_reach_is_said_and_the_table_still_stands(tmp_path: Path, monkeypatch):
+def test_a_failed_download_is_reported_and_the_table_is_still_printed(tmp_path: Path, monkeypatch):
     def out_of_reach(self, file):
         raise DataError(f"{file.path}: the origin does not answer")
 
@@ -194,11 +194,11 @@ def test_bad_names_are_found_before_any_data_is_loaded(monkeypatch, capsys):
         (["bench", "synthetic", "--method", "erm-mlp", "--protocol", "a→b"], "synthetic: no protocol 'a→b'"),
         (["data", "info", "cake"], "no benchmark 'cake'"),
         (["fit", "nowhere.npz", "--model", "m"], "nowhere.npz"),
-        (["fit", "graph.txt", "--model", "m"], "no form of graph file ends in '.txt'"),
+        (["fit", "graph.txt", "--model", "m"], "no graph file format has the suffix '.txt'"),
         (["predict", "nowhere", "graph.npz"], "nowhere: no such file"),
     ],
 )
-def test_what_the_user_got_wrong_is_one_line_and_status_2(monkeypatch, capsys, arguments, message):
+def test_a_user_error_is_one_line_with_status_2(monkeypatch, capsys, arguments, message):
     said = complaint(monkeypatch, capsys, *arguments)
     assert said.startswith("error: ")
     assert message in said
@@ -230,7 +230,7 @@ def test_a_pair_is_parsed(text, value):
 
 
 @pytest.mark.parametrize("text", ["epochs", "=3", ""])
-def test_what_is_no_pair_is_refused(text):
+def test_a_text_that_is_not_a_pair_is_refused(text):
     with pytest.raises(ValueError, match=f"expected NAME=VALUE, got '{text}'"):
         pairs([text])
 
@@ -240,7 +240,7 @@ def test_what_is_no_pair_is_refused(text):
 
 @pytest.fixture(params=["npz", "csv"])
 def graphs(request, tmp_path: Path) -> list[Path]:
-    """Three graphs in one of the forms of users' files."""
+    """Write three graphs in one of the file formats."""
     paths = [tmp_path / (g.name + (".npz" if request.param == "npz" else "")) for g in (A, B, C)]
     for graph, path in zip((A, B, C), paths, strict=True):
         write_graph(graph, path)
@@ -280,7 +280,7 @@ def test_fit_predict_evaluate_explain(graphs: list[Path], tmp_path: Path):
         assert f"{part['mask'].mean():.3f}" in text
 
 
-def test_a_fit_in_batches_and_a_reading_in_blocks(tmp_path: Path):
+def test_training_in_batches_and_inference_in_blocks(tmp_path: Path):
     for graph in (A, B, C):
         write_graph(graph, tmp_path / f"{graph.name}.npz")
     batches = ("--set", "batch_size=30", "--set", "fan_out=5,4,3", "--set", "shards=2")
@@ -313,7 +313,7 @@ def test_nodes_of_a_folder_keep_their_ids(tmp_path: Path):
     assert pd.read_csv("mask.csv")["source"].str.startswith("node-").all()
 
 
-def test_reading_options_reach_every_graph(tmp_path: Path, monkeypatch, capsys):
+def test_read_options_apply_to_every_graph(tmp_path: Path, monkeypatch, capsys):
     for graph in (A, B):
         write_graph(graph, tmp_path / graph.name)
     with (tmp_path / "beta" / "edges.csv").open("a") as file:
@@ -346,7 +346,7 @@ def test_predictions_name_the_users_classes(tmp_path: Path):
     assert set(frame["class"]) <= {"ant", "bee", "cat", "dog", "eel"}
 
 
-def test_validation_graphs_choose(graphs: list[Path]):
+def test_validation_graphs_are_used_for_selection(graphs: list[Path]):
     a, b, c = graphs
     text = call("fit", a, "--validation", b, "--validation", c, "--model", "model", *SETS, "--device", "cpu").stdout
     assert "selection rule validation" in text
@@ -360,7 +360,7 @@ def test_a_checkpoint_of_another_fit_is_refused(monkeypatch, capsys, tmp_path: P
     assert said == "error: state is a checkpoint of another task: its seed is 0, here 1"
 
 
-def test_a_model_and_a_graph_that_do_not_fit_are_told(monkeypatch, capsys, tmp_path: Path):
+def test_a_graph_that_does_not_match_the_model_is_reported(monkeypatch, capsys, tmp_path: Path):
     write_graph(A, tmp_path / "a.npz")
     write_graph(A.replace(x=np.ones((80, 9))), tmp_path / "narrow.npz")
     write_graph(A.without_labels(), tmp_path / "bare.npz")
@@ -376,21 +376,21 @@ def test_a_model_and_a_graph_that_do_not_fit_are_told(monkeypatch, capsys, tmp_p
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (["--read", "undirected=no"], "undirected: must be true or false, got 'no'"),
-        (["--read", "nope=1"], "a.npz: no option 'nope' of reading a graph"),
+        (["--read", "undirected=no"], "undirected: must be True or False, got 'no'"),
+        (["--read", "nope=1"], "a.npz: no option 'nope' for reading a graph"),
         (["--model", "."], ". is a folder, not a file to write"),
         (["--model", "a.npz/model"], "a.npz/model cannot be written"),
         (["--checkpoint", "a.npz/state"], "a.npz/state cannot be written"),
     ],
 )
-def test_what_a_fit_cannot_read_or_write_is_said_before_it_trains(monkeypatch, capsys, tmp_path: Path, given, why):
+def test_input_and_output_problems_are_reported_before_training(monkeypatch, capsys, tmp_path: Path, given, why):
     monkeypatch.setattr("edgemask.training.fit.Fit.run", lambda fit: pytest.fail("it trained"))
     write_graph(A, tmp_path / "a.npz")
     assert why in complaint(monkeypatch, capsys, "fit", "a.npz", "--model", "model", *given)
     assert not (tmp_path / "model").exists()
 
 
-def test_a_file_that_is_no_model_is_refused(monkeypatch, capsys, tmp_path: Path):
+def test_a_file_that_is_not_a_model_is_refused(monkeypatch, capsys, tmp_path: Path):
     (tmp_path / "model").write_bytes(b"not a model")
     assert "error: model is damaged or not a safetensors file" in complaint(
         monkeypatch, capsys, "predict", "model", "a.npz"

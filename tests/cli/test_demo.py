@@ -1,4 +1,4 @@
-"""The demo, small: every method on the domain left out, a table, a picture."""
+"""The demo on small graphs: scores of every method, the table, the picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgemask.methods.registry import method_spec
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """Text, records and picture of one short demo."""
+    """Return text, records and picture of one short demo."""
     console, picture = Console(file=io.StringIO(), width=100), tmp_path_factory.mktemp("demo") / "out" / "demo.png"
 
     def short(name: str):
@@ -27,7 +27,7 @@ def shown(tmp_path_factory):
     return console.file.getvalue(), groups, picture
 
 
-def test_every_method_is_scored_on_the_domain_left_out_alone(shown):
+def test_every_method_is_scored_only_on_the_unseen_domain(shown):
     _, groups, _ = shown
     assert tuple(groups) == demo.METHODS
     for name, (record,) in groups.items():
@@ -37,7 +37,7 @@ def test_every_method_is_scored_on_the_domain_left_out_alone(shown):
         assert record["seed"] == record["options"]["seed"] == 1
 
 
-def test_the_table_stands_with_its_selection_rules(shown):
+def test_the_table_names_the_selection_rules(shown):
     text, groups, picture = shown
     for name in groups:
         assert f"trained {name}" in text
@@ -52,6 +52,6 @@ def test_the_picture_is_written(shown):
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-def test_the_demo_trains_half_as_long_as_a_benchmark():
+def test_the_demo_trains_half_as_many_epochs_as_a_benchmark():
     for name in demo.METHODS:
         assert demo.settled(name) == method_spec(name).recipe.replace(epochs=method_spec(name).recipe.epochs // 2)

@@ -1,4 +1,4 @@
-"""OGB-Arxiv: small files in OGB's layout, and the real labels and years with made-up edges and features."""
+"""Tests of OGB-Arxiv: small files in OGB's layout, and the real labels and years with random edges and features."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 def small(folder: Path, domains: tuple[str, ...] = ("2011", "2014", "2016"), **changes: str) -> dict[str, Graph]:
-    """Six papers; `changes` replaces the text of a file."""
+    """Write the files of six papers. `changes` replaces the text of a file."""
     texts = {
         "edge": "0,1\n1,2\n2,1\n3,4\n4,2\n5,5\n0,5\n",
         "node-feat": "".join(f"{i}.5,-1\n" for i in range(6)),
@@ -37,7 +37,7 @@ def small(folder: Path, domains: tuple[str, ...] = ("2011", "2014", "2016"), **c
     return read_years({name: write(folder, name, texts[name]) for name in NAMES}, domains)
 
 
-def test_a_year_holds_the_papers_up_to_it(tmp_path: Path) -> None:
+def test_graph_of_a_year_has_the_papers_up_to_it(tmp_path: Path) -> None:
     graphs = small(tmp_path)
     kept = {name: (graph.x[:, 0] - 0.5).tolist() for name, graph in graphs.items()}
     assert kept == {"2011": [1, 2], "2014": [1, 2, 3, 4], "2016": [0, 1, 2, 3, 4, 5]}
@@ -51,7 +51,7 @@ def test_edges_are_those_among_the_papers_in_both_directions(tmp_path: Path) -> 
     assert all(graph.is_undirected for graph in graphs.values())
 
 
-def test_windows_open_after_one_year_and_close_with_another(tmp_path: Path) -> None:
+def test_eval_mask_has_the_papers_of_the_window(tmp_path: Path) -> None:
     graphs = small(tmp_path)
     assert not graphs["2011"].masks
     assert graphs["2014"].masks["eval"].tolist() == [False, False, True, True]
@@ -70,7 +70,7 @@ def test_a_truncated_file_is_an_error(tmp_path: Path) -> None:
         small(tmp_path, edge="0,1\n")
 
 
-def test_an_edge_to_nowhere_is_an_error(tmp_path: Path) -> None:
+def test_edge_to_an_unknown_node_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"edge\.csv\.gz: nodes must be 0 … 5, got 0 … 6"):
         small(tmp_path, **{"edge": "0,6\n", "num-edge-list": "1\n"})
 
@@ -93,14 +93,14 @@ def test_the_real_labels_and_years(store: Store, tmp_path: Path) -> None:
     ARXIV.protocols[0].open(graphs)
 
 
-def test_the_missing_files_are_named(store: Store) -> None:
+def test_missing_files_are_named(store: Store) -> None:
     if ARXIV.available(store):
         pytest.skip("the edges and features are here")
     with pytest.raises(DataError, match=r"ogbn_arxiv/raw/(edge|node-feat)\.csv\.gz"):
         ARXIV.load(["2011"], store=store)
 
 
-def test_protocol_is_eerms() -> None:
+def test_protocol_is_that_of_eerm() -> None:
     (protocol,) = ARXIV.protocols
     assert protocol.name == "2011→2016,2018,2020"
     assert (protocol.sources, protocol.validation, protocol.metrics) == (("2011",), ("2014",), ("accuracy",))

@@ -1,4 +1,4 @@
-"""The citation networks, on the real files."""
+"""Tests of the citation networks with the real files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgemask.data.store import Store
 from edgemask.graph import Graph
 from edgemask.metrics import score
 
-COUNTS = {  # nodes, undirected edges without self-loops, papers of two labels
+COUNTS = {  # nodes, undirected edges without self-loops, papers with two labels
     "acmv9": (9_360, 15_602 - 46, 581),
     "citationv1": (8_935, 15_113 - 15, 166),
     "dblpv7": (5_484, 8_130 - 13, 15),
@@ -37,7 +37,7 @@ def test_counts(graphs: dict[str, Graph], name: str) -> None:
     assert graph.degrees.min() > 0
 
 
-def test_features_are_the_word_counts_as_they_are(graphs: dict[str, Graph]) -> None:
+def test_features_are_the_unchanged_word_counts(graphs: dict[str, Graph]) -> None:
     for graph in graphs.values():
         assert graph.is_sparse
         assert set(np.unique(graph.x.data)) == {1, 2, 3}
@@ -58,7 +58,7 @@ def test_first_label_is_the_first_of_the_multi_labels(graphs: dict[str, Graph], 
     assert np.array_equal(first, multi.y.argmax(1))
 
 
-def test_unknown_label_option_is_refused(store: Store) -> None:
+def test_unknown_label_option_is_rejected(store: Store) -> None:
     with pytest.raises(ValueError, match="labels must be 'first' or 'multi', got 'last'"):
         CITATION.load(["dblpv7"], store=store, labels="last")
 
@@ -73,8 +73,8 @@ def test_protocols_leave_one_domain_out() -> None:
     assert {p.metrics for p in CITATION.protocols} == {("micro_f1", "macro_f1")}
 
 
-def test_a_second_label_is_a_hit_but_not_a_micro_f1(graphs: dict[str, Graph], multi: Graph) -> None:
-    """Always predicting the last label of a paper: wrong by its first label only where there are two."""
+def test_second_label_counts_for_hits_but_not_for_micro_f1(graphs: dict[str, Graph], multi: Graph) -> None:
+    """Predict the last label of each paper, which differs from the first label only if there are two."""
     assert multi.y is not None
     last = np.eye(5)[4 - multi.y[:, ::-1].argmax(1)]
     two = COUNTS["dblpv7"][2] / multi.num_nodes

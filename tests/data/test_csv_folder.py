@@ -1,4 +1,4 @@
-"""Graphs in CSV folders, written by hand or by `write_csv`; errors name the file, the row and the value."""
+"""Tests of folders of CSV files, written by hand or by `write_csv`. Errors name the file, the row and the value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def assert_same(back: Graph, graph: Graph) -> None:
 
 
 def make(*fields: Any) -> Graph:
-    """A graph of plain lists."""
+    """Create a graph from plain lists."""
     return Graph(*fields)
 
 
@@ -60,7 +60,7 @@ def test_csv_by_hand_sparse_several_labels_and_masks(tmp_path: Path) -> None:
     assert_same(graph, expected)
 
 
-def test_csv_by_hand_takes_the_width_from_the_highest_index(tmp_path: Path) -> None:
+def test_csv_default_width_is_the_highest_index_plus_one(tmp_path: Path) -> None:
     assert read_csv(by_hand(tmp_path, "id,features\na,4:1\n", "source,destination\n")).x.shape == (1, 5)
 
 
@@ -69,7 +69,7 @@ def test_csv_by_hand_from_a_spreadsheet(tmp_path: Path) -> None:
     assert graph.classes == ("blue", "red")
 
 
-def test_csv_info_fixes_name_classes_and_direction(tmp_path: Path) -> None:
+def test_csv_info_sets_name_classes_and_direction(tmp_path: Path) -> None:
     info = {"name": "given", "classes": ["red", "green", "blue"], "undirected": True}
     graph = read_csv(by_hand(tmp_path, info=info))
     assert (graph.name, graph.classes, graph.num_edges) == ("given", ("red", "green", "blue"), 4)
@@ -85,40 +85,43 @@ def test_csv_writes_an_undirected_edge_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"edges": EDGES + "bob,zoe\n"}, r"edges\.csv, row 4: destination 'zoe' is no id in nodes\.csv"),
+        ({"edges": EDGES + "bob,zoe\n"}, r"edges\.csv, row 4: destination 'zoe' is not an id of nodes\.csv"),
         ({"edges": "from,to\n"}, r"edges\.csv: expected the columns source, destination; got from, to"),
-        ({"edges": "source,destination\nann\n"}, r"edges\.csv, row 2: 1 cells for 2 columns"),
-        ({"edges": EDGES + "ann,bob\n"}, r"edge \(0, 1\) is there twice"),
-        ({"nodes": NODES + "ann,red,1,2\n"}, r"nodes\.csv, row 5: id 'ann' is there twice"),
+        ({"edges": "source,destination\nann\n"}, r"edges\.csv, row 2: expected 2 cells, got 1"),
+        ({"edges": EDGES + "ann,bob\n"}, r"edge \(0, 1\) is a duplicate"),
+        ({"nodes": NODES + "ann,red,1,2\n"}, r"nodes\.csv, row 5: id 'ann' occurs twice"),
         ({"nodes": NODES.replace("0.5", "half")}, r"nodes\.csv, row 3, x0: 'half' is not a finite number"),
         ({"nodes": NODES.replace("0.5", "nan")}, r"nodes\.csv, row 3, x0: 'nan' is not a finite number"),
         ({"nodes": NODES.replace("0.5", "")}, r"nodes\.csv, row 3, x0: '' is not a finite number"),
-        ({"nodes": NODES.replace("0.5", "1e300")}, r"feature 0 of node 1 is inf as float32"),
+        ({"nodes": NODES.replace("0.5", "1e300")}, r"feature 0 of node 1 must be finite, got inf as float32"),
         ({"nodes": NODES.replace("id,", "name,")}, r"missing columns \['id'\], unknown columns \['name'\]"),
         ({"nodes": NODES.replace("x1", "x2")}, r"missing columns \['x1'\], unknown columns \['x2'\]"),
         ({"nodes": "id,label\na,b\n"}, r"missing columns \['features'\]"),
         ({"nodes": NODES.replace("x1", "features")}, r"unknown columns \['features'\]"),
         ({"nodes": NODES.replace("x1", "x0")}, r"nodes\.csv: the header must name each column once"),
         ({"nodes": ""}, r"nodes\.csv: the header must name each column once, got \[\]"),
-        ({"nodes": "id,x0\n"}, r"nodes\.csv: no nodes"),
-        ({"nodes": NODES + 'zoe,"red'}, r"nodes\.csv, row 5: is no CSV"),
+        ({"nodes": "id,x0\n"}, r"nodes\.csv: the file must have at least one node"),
+        ({"nodes": NODES + 'zoe,"red'}, r"nodes\.csv, row 5: is not valid CSV"),
         ({"nodes": "id,features\na,1:1 x:2\n"}, r"row 2, features: 'x' is not a feature index \(0, 1, …\)"),
         ({"nodes": "id,features\na,3:1\n", "info": {"features": 3}}, r"'3' is not a feature index \(0 … 2\)"),
         ({"nodes": f"id,features\na,{10**30}:1\n"}, r"row 2, features: '10{30}' is not a feature index"),
         ({"nodes": "id,features\na,1\n"}, r"row 2, features: '' is not a finite number"),
-        ({"nodes": "id,features\na,1:1 1:2\n"}, r"row 2, features: an index is there twice in '1:1 1:2'"),
-        ({"nodes": "id,x0,mask:m\na,1,yes\n"}, r"row 2, mask:m: 'yes' is none of 1, 0, true, false"),
-        ({"nodes": "id,x0,label:p,label:q\na,1,1,\n"}, r"row 2, label:q: '' is none of 1, 0, true, false"),
-        ({"nodes": "id,x0,label:p\na,1,1\n", "info": {"classes": ["q"]}}, r"label:p, but graph.json .* \['q'\]"),
-        ({"info": {"classes": ["red"]}}, r"row 4: label 'blue' is not among the classes \['red'\]"),
-        ({"info": {"features": 3}}, r"nodes\.csv: 2 feature columns, but graph\.json says 3"),
-        ({"info": {"nodes": 3}}, r"graph\.json: 'nodes' is not known \(known: name, classes"),
+        ({"nodes": "id,features\na,1:1 1:2\n"}, r"row 2, features: an index occurs twice in '1:1 1:2'"),
+        ({"nodes": "id,x0,mask:m\na,1,yes\n"}, r"row 2, mask:m: 'yes' is not one of 1, 0, true, false"),
+        ({"nodes": "id,x0,label:p,label:q\na,1,1,\n"}, r"row 2, label:q: '' is not one of 1, 0, true, false"),
+        (
+            {"nodes": "id,x0,label:p\na,1,1\n", "info": {"classes": ["q"]}},
+            r"label:p do not match the classes of graph.json, \['q'\]",
+        ),
+        ({"info": {"classes": ["red"]}}, r"row 4: label 'blue' is not one of the classes \['red'\]"),
+        ({"info": {"features": 3}}, r"nodes\.csv: expected 3 feature columns as in graph\.json, got 2"),
+        ({"info": {"nodes": 3}}, r"graph\.json: unknown key 'nodes' \(known keys: name, classes"),
         ({"info": {"undirected": 1}}, r"graph\.json, undirected: expected bool, got 1"),
-        ({"info": {"classes": [1]}}, r"graph\.json, classes: expected list, got \[1\]"),
+        ({"info": {"classes": [1]}}, r"graph\.json, classes: expected list of str, got \[1\]"),
         ({"info": "[]"}, r"graph\.json: expected a JSON object, got list"),
     ],
 )
-def test_csv_errors_say_where(tmp_path: Path, content: dict[str, Any], message: str) -> None:
+def test_csv_errors_name_the_location(tmp_path: Path, content: dict[str, Any], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         read_csv(by_hand(tmp_path, **content))
 
@@ -126,23 +129,23 @@ def test_csv_errors_say_where(tmp_path: Path, content: dict[str, Any], message: 
 def test_csv_not_in_utf8(tmp_path: Path) -> None:
     by_hand(tmp_path)
     (tmp_path / "nodes.csv").write_bytes("id,x0\né,1\n".encode("latin-1"))
-    with pytest.raises(GraphError, match=r"nodes\.csv, row \d: is no CSV in UTF-8"):
+    with pytest.raises(GraphError, match=r"nodes\.csv, row \d: is not valid CSV in UTF-8"):
         read_csv(tmp_path)
 
 
-def test_csv_refuses_to_write_a_class_without_a_name(tmp_path: Path) -> None:
+def test_csv_cannot_store_an_empty_class_name(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"'small', classes: .* missing label"):
         write_csv(small(classes=("", "b")), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_csv_refuses_a_cell_no_reader_takes(tmp_path: Path) -> None:
+def test_csv_cannot_store_a_cell_above_the_size_limit(tmp_path: Path) -> None:
     wide = sp.csr_array(np.ones((1, csv.field_size_limit() // 4), dtype=np.float32))
     with pytest.raises(GraphError, match=r"'g', x: node 0 has too many features .* \.npz"):
         write_csv(make("g", wide, []), tmp_path)
 
 
-def test_csv_keeps_awkward_floats(tmp_path: Path) -> None:
+def test_csv_round_trip_of_special_floats(tmp_path: Path) -> None:
     """The shortest text of 0x15ae43fd read as a float64 rounds to 0x15ae43fe."""
     bits = np.array([[0x15AE43FD, 0x00000001, 0x7F7FFFFF, 0x80000000, 0x3DCCCCCD]], dtype=np.uint32)
     graph = make("floats", bits.view(np.float32), [])
@@ -152,7 +155,7 @@ def test_csv_keeps_awkward_floats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_random_floats_survive_csv(tmp_path: Path, sparse: bool) -> None:
+def test_csv_round_trip_of_random_floats(tmp_path: Path, sparse: bool) -> None:
     bits = np.random.default_rng(0).integers(2**32, size=(300, 20), dtype=np.uint32)
     x = np.nan_to_num(bits.view(np.float32), posinf=1, neginf=-1)
     graph = make("floats", sp.csr_array(x) if sparse else x, [])
@@ -161,7 +164,7 @@ def test_random_floats_survive_csv(tmp_path: Path, sparse: bool) -> None:
 
 
 def hand_written(folder: Path, labels: list[str]) -> Path:
-    """A folder as a person would write it: an id, a label and one feature per node, one edge."""
+    """Write a folder as a person would: an id, a label and one feature per node, and one edge."""
     folder.mkdir()
     rows = [f"n{i},{label},{i}" for i, label in enumerate(labels)]
     (folder / "nodes.csv").write_text("\n".join(["id,label,x0", *rows]) + "\n")
@@ -169,24 +172,24 @@ def hand_written(folder: Path, labels: list[str]) -> Path:
     return folder
 
 
-def test_numbers_as_labels_are_ordered_by_value(tmp_path: Path):
+def test_numeric_class_names_are_sorted_by_value(tmp_path: Path):
     assert read_csv(hand_written(tmp_path / "g", ["10", "2", "1"])).classes == ("1", "2", "10")
     assert read_csv(hand_written(tmp_path / "h", ["10", "b", "1"])).classes == ("1", "10", "b")
 
 
-def test_classes_may_be_named_by_the_reader(tmp_path: Path):
+def test_option_classes_sets_the_classes(tmp_path: Path):
     graph = read_csv(hand_written(tmp_path / "g", ["go", "go", ""]), classes=("chess", "go"))
     assert graph.classes == ("chess", "go")
     assert graph.y.tolist() == [1, 1, -1]
 
 
 @pytest.mark.parametrize("label", ["-1", "nan", "NaN"])
-def test_a_missing_label_is_an_empty_cell_not_a_number(tmp_path: Path, label):
+def test_missing_label_must_be_an_empty_cell(tmp_path: Path, label):
     folder = hand_written(tmp_path / "g", ["2", label])
     with pytest.raises(GraphError, match=rf"nodes.csv, row 3: label '{label}': leave the cell empty"):
         read_csv(folder)
     assert read_csv(folder, classes=("2", label)).y.tolist() == [0, 1]
 
 
-def test_the_ids_of_a_folder_are_in_the_graphs_order(tmp_path: Path):
+def test_node_ids_are_in_the_order_of_the_graph(tmp_path: Path):
     assert node_ids(hand_written(tmp_path / "g", ["a", "b"])) == ["n0", "n1"]

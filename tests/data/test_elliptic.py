@@ -1,4 +1,4 @@
-"""Elliptic: small files in the public layout, and a slice of the real one with made-up features."""
+"""Tests of Elliptic: small files in the public layout, and a part of the real files with random features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgemask.errors import DataError
 from edgemask.graph import MISSING, Graph
 
 FEATURES = [f"{value}" for value in np.linspace(-1, 1, 165)]
-ROWS = [(10, 1), (20, 2), (30, 1), (40, 1), (50, 2)]  # transaction, time step: steps are interleaved
+ROWS = [(10, 1), (20, 2), (30, 1), (40, 1), (50, 2)]  # transaction and time step, with interleaved steps
 CLASSES = "50,unknown\n10,1\n20,2\n30,2\n40,unknown\n"
 EDGES = "40,10\n30,10\n20,50\n"
 
@@ -38,11 +38,11 @@ def small(
 
 
 def table() -> list[list[str]]:
-    """The features file: the id, the step, then 165 columns, the first of them a tenth of the id."""
+    """Write the features file: the id, the step and 165 columns, the first of which is a tenth of the id."""
     return [[str(tx), str(step), str(tx / 10), *FEATURES[1:]] for tx, step in ROWS]
 
 
-def test_a_step_holds_its_transactions_in_order(tmp_path: Path) -> None:
+def test_graph_has_the_transactions_of_its_step_in_order(tmp_path: Path) -> None:
     graphs = small(tmp_path)
     assert graphs["t01"].x[:, 0].tolist() == [1, 3, 4]
     assert graphs["t02"].x[:, 0].tolist() == [2, 5]
@@ -70,7 +70,7 @@ def test_unknown_class_is_a_missing_label(tmp_path: Path) -> None:
 
 
 def test_a_step_without_transactions_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"features\.csv: no transaction in time step 3"):
+    with pytest.raises(DataError, match=r"features\.csv: time step 3 has no transactions"):
         small(tmp_path, ("t03",))
 
 
@@ -79,23 +79,25 @@ def test_a_transaction_without_a_class_is_an_error(tmp_path: Path) -> None:
         small(tmp_path, classes=CLASSES.replace("40,unknown\n", ""))
 
 
-def test_an_unheard_of_class_is_an_error(tmp_path: Path) -> None:
+def test_unknown_class_code_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"classes\.csv: class must be 1, 2 or unknown, got '3'"):
         small(tmp_path, classes=CLASSES.replace("10,1", "10,3"))
 
 
-def test_an_edge_across_steps_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"edgelist\.csv: edge \(30, 20\) crosses from time step 1 to 2"):
+def test_edge_between_steps_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"edgelist\.csv: edge \(30, 20\) must stay in one time step, got time steps 1 and 2"
+    ):
         small(tmp_path, edges=EDGES + "30,20\n")
 
 
-def test_an_edge_to_nowhere_is_an_error(tmp_path: Path) -> None:
+def test_edge_to_an_unknown_transaction_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"features\.csv: no row for transaction 99"):
         small(tmp_path, edges=EDGES + "30,99\n")
 
 
 def test_a_repeated_transaction_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"features\.csv: transaction 10 is there twice"):
+    with pytest.raises(DataError, match=r"features\.csv: transaction 10 occurs twice"):
         small(tmp_path, rows=[*table(), table()[0]])
 
 
@@ -113,7 +115,7 @@ def test_a_ragged_row_is_an_error(tmp_path: Path, row: list[str], message: str) 
         small(tmp_path, rows=[*table()[:4], row])
 
 
-def test_a_word_for_a_number_is_an_error(tmp_path: Path) -> None:
+def test_cell_that_is_not_a_number_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"features\.csv: .*oops"):
         small(tmp_path, rows=[*table()[:4], [*table()[4][:-1], "oops"]])
 
@@ -123,7 +125,7 @@ def test_a_time_step_out_of_range_is_an_error(tmp_path: Path) -> None:
         small(tmp_path, rows=[*table()[:4], ["50", "50", *table()[4][2:]]])
 
 
-def test_a_slice_of_the_real_classes_and_edges(store: Store, tmp_path: Path) -> None:
+def test_part_of_the_real_classes_and_edges(store: Store, tmp_path: Path) -> None:
     """Steps 1 and 2 are the first 7,880 and the next 4,544 transactions of the real files."""
     real = store.root / "elliptic"
     classes = pd.read_csv(real / "elliptic_txs_classes.csv")[: 7_880 + 4_544]
@@ -140,14 +142,14 @@ def test_a_slice_of_the_real_classes_and_edges(store: Store, tmp_path: Path) -> 
     assert counts == [(7_880, 9_164, [5_733, 2_130, 17]), (4_544, 5_241, [3_427, 1_099, 18])]
 
 
-def test_the_missing_features_file_is_named(store: Store) -> None:
+def test_missing_features_file_is_named(store: Store) -> None:
     if "t07" in ELLIPTIC.available(store):
         pytest.skip("the features file is here")
     with pytest.raises(DataError, match=r"elliptic/elliptic_txs_features\.csv"):
         ELLIPTIC.load(["t07"], store=store)
 
 
-def test_protocol_is_eerms() -> None:
+def test_protocol_is_that_of_eerm() -> None:
     (protocol,) = ELLIPTIC.protocols
     assert protocol.sources == ("t07", "t08", "t09", "t10", "t11")
     assert protocol.validation == ("t12", "t13", "t14", "t15", "t16")

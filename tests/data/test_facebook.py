@@ -1,4 +1,4 @@
-"""Facebook-100, on the real files of the smallest schools."""
+"""Tests of Facebook-100 with the real files of the smallest schools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgemask.errors import DataError
 from edgemask.graph import MISSING, Graph
 
 ABSENT = {"Penn94", "Texas80"}
-COUNTS = {  # nodes, undirected edges, labels missing, of gender 1, of gender 2
+COUNTS = {  # nodes, undirected edges, and numbers of missing labels, of gender 1 and of gender 2
     "Amherst41": (2_235, 90_954, 203, 1_015, 1_017),
     "Caltech36": (769, 16_656, 66, 228, 475),
     "Reed98": (962, 18_812, 97, 504, 361),
@@ -42,7 +42,7 @@ def test_features_are_one_hot_of_the_known_attributes(graphs: dict[str, Graph], 
     info = scipy.io.loadmat(store.root / "facebook100" / "Caltech36.mat")["local_info"]
     assert set(graph.x.data) == {1}
     assert np.array_equal(np.diff(graph.x.indptr), (np.delete(info, 1, axis=1) != 0).sum(1))
-    # people agree in as many columns as they agree in known attributes
+    # Two people share as many columns as they share known attributes.
     a, b = info[:40, None], info[None, :40]
     agree = np.delete((a == b) & (a != 0), 1, axis=2).sum(2)
     first = graph.x[:40]
@@ -50,7 +50,7 @@ def test_features_are_one_hot_of_the_known_attributes(graphs: dict[str, Graph], 
 
 
 def test_a_value_has_one_column_in_every_school(graphs: dict[str, Graph], store: Store) -> None:
-    """The column sums of two schools agree with their counts of students graduating in 2007."""
+    """The column sums of two schools equal their numbers of students who graduate in 2007."""
     sums = []
     for name in ("Caltech36", "Reed98"):
         year = scipy.io.loadmat(store.root / "facebook100" / f"{name}.mat")["local_info"][:, 5]
@@ -60,7 +60,7 @@ def test_a_value_has_one_column_in_every_school(graphs: dict[str, Graph], store:
     assert np.logical_and.reduce(sums).sum() == 1
 
 
-def test_missing_labels_fold_into_class_0_as_in_eerm(graphs: dict[str, Graph], store: Store) -> None:
+def test_missing_labels_become_class_0_as_in_eerm(graphs: dict[str, Graph], store: Store) -> None:
     folded = FACEBOOK100.load(["Reed98"], store=store, missing="eerm")["Reed98"]
     assert folded.y is not None
     assert graphs["Reed98"].y is not None
@@ -68,12 +68,12 @@ def test_missing_labels_fold_into_class_0_as_in_eerm(graphs: dict[str, Graph], s
     assert folded.labelled.all()
 
 
-def test_unknown_missing_option_is_refused(store: Store) -> None:
+def test_unknown_missing_option_is_rejected(store: Store) -> None:
     with pytest.raises(ValueError, match="missing must be 'skip' or 'eerm', got 'drop'"):
         FACEBOOK100.load(["Reed98"], store=store, missing="drop")
 
 
-def test_the_absent_schools_are_named(store: Store) -> None:
+def test_absent_schools_are_named(store: Store) -> None:
     here = set(FACEBOOK100.available(store))
     assert set(FACEBOOK100.domains) - here <= ABSENT
     for name in ABSENT - here:
@@ -99,7 +99,7 @@ def school(folder: Path, name: str, info: list[list[int]], edges: list[list[int]
 
 @pytest.fixture
 def two_schools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A store of two made-up schools, whose checksums are taken as they are."""
+    """A store with two artificial schools, whose checksums are not verified."""
     both = [[0, 1], [1, 0]]
     school(tmp_path / "facebook100", "Reed98", [[1, 0, 5, 0, 0, 0, 9], [2, 1, 0, 0, 0, 0, 9]], both)
     school(tmp_path / "facebook100", "Yale4", [[2, 2, 6, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0]], both)
@@ -115,7 +115,7 @@ def test_columns_come_from_all_schools_in_the_store(two_schools: Store) -> None:
     assert graph.y.tolist() == [MISSING, 0]
 
 
-def test_a_school_that_leaves_the_store_takes_its_columns_along(two_schools: Store) -> None:
+def test_columns_of_a_school_that_is_removed_from_the_store_disappear(two_schools: Store) -> None:
     (two_schools.root / "facebook100" / "Yale4.mat").unlink()
     assert FACEBOOK100.load(["Reed98"], store=two_schools)["Reed98"].num_features == 4
 
@@ -126,14 +126,14 @@ def test_an_asymmetric_adjacency_is_an_error(two_schools: Store) -> None:
         FACEBOOK100.load(["Yale4"], store=two_schools)
 
 
-def test_files_are_pinned() -> None:
+def test_files_have_fixed_urls_and_checksums() -> None:
     files = [file for name in FACEBOOK100.domains for file in facebook.files(name)]
     assert len({file.checksum for file in files}) == 18
     assert all(isinstance(file, File) and file.url.endswith(file.path) for file in files)
 
 
 @pytest.mark.slow
-def test_all_schools_fit_together(store: Store) -> None:
+def test_all_schools_are_compatible(store: Store) -> None:
     graphs = FACEBOOK100.load(FACEBOOK100.available(store), store=store)
     if len(graphs) == 16:
         assert sum(graph.num_nodes for graph in graphs.values()) == 145_801

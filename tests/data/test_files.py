@@ -1,4 +1,4 @@
-"""Graphs in and out of files: exact round trips, and errors that name the file, the place and the value."""
+"""Tests of graph files: exact round trips, and errors that name the file, the field and the value."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)  # any vali
 
 @st.composite
 def graphs(draw: st.DrawFn, *, mat: bool = False) -> Graph:
-    """Small graphs: dense or sparse, directed or not, one, several, some or no labels; with `mat`, such as a
-    `.mat` file can hold."""
+    """Draw small graphs: dense or sparse, directed or not, with one, several, some or no labels.
+
+    With `mat`, draw only graphs that a `.mat` file can store.
+    """
     text = TEXT.filter(lambda name: "\0" not in name) if mat else TEXT
     n, width, count = draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
     number = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.just(0.0)
@@ -64,7 +66,7 @@ def assert_same(back: Graph, graph: Graph) -> None:
 
 
 def make(*fields: Any) -> Graph:
-    """A graph of plain lists."""
+    """Create a graph from plain lists."""
     return Graph(*fields)
 
 
@@ -107,27 +109,27 @@ def test_mat_round_trip(graph: Graph, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.mark.parametrize("where", ["graph.npz", "GRAPH.MAT", "folder"])
-def test_the_path_chooses_the_form(tmp_path: Path, where: str) -> None:
+def test_suffix_determines_the_format(tmp_path: Path, where: str) -> None:
     files.write_graph(small(), tmp_path / where)
     assert_same(files.read_graph(tmp_path / where), small())
 
 
 @pytest.mark.parametrize("where", ["a.npz", "a.mat", "a"])
-def test_options_reach_the_graph(tmp_path: Path, where: str) -> None:
+def test_options_are_passed_to_the_graph(tmp_path: Path, where: str) -> None:
     files.write_graph(small(), tmp_path / where)
     graph = files.read_graph(tmp_path / where, name="other", undirected=True)
     assert graph == small(name="other", undirected=True)
 
 
 @pytest.mark.parametrize("call", [files.read_graph, lambda path: files.write_graph(small(), path)])
-def test_an_unknown_form_lists_the_known(call: Callable[[Path], Any]) -> None:
+def test_unknown_format_is_rejected_with_the_known_formats(call: Callable[[Path], Any]) -> None:
     with pytest.raises(GraphError, match=r"a\.pt.*'\.pt'.*\.npz.*\.mat.*folder.*nodes\.csv"):
         call(Path("a.pt"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["dblp.npz", "dblp.mat", "dblp"])
-def test_a_real_graph_survives(data_root: Path, tmp_path: Path, where: str) -> None:
+def test_round_trip_of_a_real_graph(data_root: Path, tmp_path: Path, where: str) -> None:
     graph = files.read_mat(data_root / "citation" / "dblpv7.mat", self_loops="drop")
     graph = graph.replace(x=sp.csr_array(graph.x))
     files.write_graph(graph, tmp_path / where)
@@ -135,7 +137,7 @@ def test_a_real_graph_survives(data_root: Path, tmp_path: Path, where: str) -> N
 
 
 @pytest.mark.parametrize("where", ["graph.npz", "graph.mat", "nodes.csv"])
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     target = tmp_path if where == "nodes.csv" else tmp_path / where
     files.write_graph(small(), target)
     before, listing = (tmp_path / where).read_bytes(), sorted(tmp_path.iterdir())
@@ -174,29 +176,29 @@ def test_pyg_copies() -> None:
     assert graph.x[0, 0] == 1
 
 
-def test_pyg_takes_a_column_of_labels_and_any_sparse_layout() -> None:
+def test_pyg_accepts_a_column_of_labels_and_any_sparse_layout() -> None:
     data = pyg(x=torch.eye(3).to_sparse(), y=torch.tensor([[0], [2], [1]]))
     assert files.from_pyg(data, "g") == make("g", sp.eye_array(3), [[0, 1], [1, 2]], [0, 2, 1])
 
 
-def test_pyg_keeps_one_class_of_several_labels_apart_from_a_column() -> None:
+def test_pyg_distinguishes_a_matrix_of_one_class_from_a_column_of_labels() -> None:
     graph = small(y=[[1], [0], [-1]], classes=("a",))
     assert_same(files.from_pyg(files.to_pyg(graph), "small"), graph)
 
 
 @pytest.mark.parametrize("field", ["x", "edge_index"])
-def test_pyg_without_a_field(field: str) -> None:
-    with pytest.raises(GraphError, match=f"'g', {field}: the data has none"):
+def test_pyg_missing_field(field: str) -> None:
+    with pytest.raises(GraphError, match=f"'g', {field}: the field is missing in the PyTorch Geometric data"):
         files.from_pyg(pyg(**{field: None}), "g")
 
 
 @pytest.mark.parametrize("field", ["edge_attr", "edge_weight", "pos"])
-def test_pyg_says_what_it_leaves_behind(field: str) -> None:
-    with pytest.warns(GraphWarning, match=f"'g': cannot hold {field}"):
+def test_pyg_warns_about_ignored_fields(field: str) -> None:
+    with pytest.warns(GraphWarning, match=f"'g': a Graph cannot store {field}"):
         files.from_pyg(pyg(**{field: torch.ones(2, 1)}), "g")
 
 
-def test_pyg_refuses_a_mask_that_is_none() -> None:
+def test_pyg_rejects_an_invalid_mask() -> None:
     with pytest.raises(GraphError, match=r"'g', masks\['train'\]: must be 3 booleans"):
         files.from_pyg(pyg(train_mask=torch.tensor([0, 1])), "g")
 
@@ -205,7 +207,7 @@ def test_pyg_refuses_a_mask_that_is_none() -> None:
 
 
 def rewritten(path: Path, graph: Graph, **changes: Any) -> Path:
-    """The graph's `.npz` with fields replaced, or left out where None."""
+    """Write a graph's `.npz` file with some fields replaced, or omitted if the new value is None."""
     files.write_npz(graph, path)
     with np.load(path, allow_pickle=False) as archive:
         fields = {**archive, **changes}
@@ -231,16 +233,16 @@ def test_npz_missing_field(tmp_path: Path, field: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"weights": np.ones(2)}, "field 'weights' is not known"),
-        ({"info": "{"}, "info: is no JSON"),
+        ({"weights": np.ones(2)}, "unknown field 'weights'"),
+        ({"info": "{"}, "info: is not valid JSON"),
         ({"info": '{"name": "a", "classes": []}'}, "info: 'masks' is missing"),
         ({"info": '{"name": 1}'}, "info, name: expected str, got 1"),
-        ({"masks": np.ones((1, 3), dtype=bool)}, r"masks: shape \(1, 3\) for the 0 names"),
+        ({"masks": np.ones((1, 3), dtype=bool)}, r"masks: expected 0 rows, one per name in info, got shape \(1, 3\)"),
         ({"x_indices": np.array([0, 1, 9], dtype=np.int32)}, "'small', x: is not a valid csr matrix"),
         ({"x_indices": np.array([0, 1, 0.5])}, "x_indices, x_indptr and x_shape must be integers"),
-        ({"x_indptr": np.array([0, 1], dtype=np.int32)}, "x_indptr and x_shape make no matrix"),
+        ({"x_indptr": np.array([0, 1], dtype=np.int32)}, "x_indptr and x_shape are not a valid CSR matrix"),
         ({"edges": np.array([[0], [3]])}, r"'small', edges: edge 0 is \(0, 3\)"),
-        ({"y": np.array([{}, 1, 2], dtype=object)}, "no readable .npz archive.*allow_pickle=False"),
+        ({"y": np.array([{}, 1, 2], dtype=object)}, "not a readable .npz archive.*allow_pickle=False"),
     ],
 )
 def test_npz_wrong_field(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -256,11 +258,11 @@ def test_damaged_files(tmp_path: Path, suffix: str) -> None:
     whole = path.read_bytes()
     for damaged in (b"", b"not a graph", *(whole[:cut] for cut in range(0, len(whole), 7))):
         path.write_bytes(damaged)
-        with pytest.raises(GraphError, match=rf"a\{suffix}: (is no readable|field '\w+' is missing)"):
+        with pytest.raises(GraphError, match=rf"a\{suffix}: (is not a readable|field '\w+' is missing)"):
             files.read_graph(path)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file(tmp_path: Path) -> None:
     for where in ("a.npz", "a.mat", "a"):
         with pytest.raises(FileNotFoundError, match=where):
             files.read_graph(tmp_path / where)
@@ -275,7 +277,7 @@ def mat(path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_mat_first_label_by_default_and_the_stem_for_a_name(tmp_path: Path) -> None:
+def test_mat_default_labels_and_name(tmp_path: Path) -> None:
     assert files.read_mat(mat(tmp_path / "g.mat")) == make("g", np.eye(3), [[0, 1], [1, 2]], [1, 0, -1], ("0", "1"))
 
 
@@ -284,7 +286,7 @@ def test_mat_all_labels(tmp_path: Path) -> None:
     assert graph == make("g", np.eye(3), [[0, 1], [1, 2]], [[0, 1], [1, 1], [-1, -1]])
 
 
-def test_mat_keeps_classes_that_no_node_has(tmp_path: Path) -> None:
+def test_mat_keeps_classes_without_nodes(tmp_path: Path) -> None:
     assert files.read_mat(mat(tmp_path / "g.mat", group=np.eye(3, 7))).num_classes == 7
 
 
@@ -297,8 +299,8 @@ def test_mat_layout(tmp_path: Path) -> None:
     assert sp.issparse(fields["attrb"])
 
 
-def test_mat_says_that_it_leaves_weights_behind(tmp_path: Path) -> None:
-    with pytest.warns(GraphWarning, match=r"g\.mat, network: cannot hold weights \(the first is 2\.5\)"):
+def test_mat_warns_about_ignored_weights(tmp_path: Path) -> None:
+    with pytest.warns(GraphWarning, match=r"g\.mat, network: a Graph cannot store edge weights \(the first is 2\.5\)"):
         files.read_mat(mat(tmp_path / "g.mat", network=2.5 * np.eye(3, k=1)))
 
 
@@ -311,9 +313,9 @@ def test_mat_says_that_it_leaves_weights_behind(tmp_path: Path) -> None:
         ({"network": np.eye(4)}, r"network: expected 3 × 3 for the 3 rows of attrb, got shape \(4, 4\)"),
         ({"group": np.eye(2)}, "group: expected 3 rows for the 3 rows of attrb, got 2"),
         ({"group": 2 * np.eye(3)}, "group: expected 0 and 1, got 2"),
-        ({"classes": np.array(["a"], dtype=object)}, "classes: 1 names for the 2 columns of group"),
+        ({"classes": np.array(["a"], dtype=object)}, "classes: expected 2 names for the columns of group, got 1"),
         ({"classes": np.arange(2)}, "classes: expected text, got"),
-        ({"network": np.eye(3)}, r"'g', edges: edge 0 is a self-loop on node 0 \(3 in all\)"),
+        ({"network": np.eye(3)}, r"'g', edges: edge 0 is a self-loop on node 0 \(self-loops in total: 3\)"),
     ],
 )
 def test_mat_errors_name_the_field(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -324,12 +326,12 @@ def test_mat_errors_name_the_field(tmp_path: Path, changes: dict[str, Any], mess
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (small(masks={"train": np.ones(3, dtype=bool)}), r"masks: a \.mat file cannot hold them \(train\)"),
+        (small(masks={"train": np.ones(3, dtype=bool)}), r"masks: a \.mat file cannot store masks, got train"),
         (small(y=[[0, 0], [1, 0], [-1, -1]]), "y: node 0 has none of the classes"),
         (small(classes=("a\0", "b")), "classes: .* the character NUL"),
     ],
 )
-def test_mat_refuses_what_it_cannot_hold(tmp_path: Path, graph: Graph, message: str) -> None:
+def test_mat_rejects_graphs_that_it_cannot_store(tmp_path: Path, graph: Graph, message: str) -> None:
     with pytest.raises(GraphError, match=f"'small', .*{message}"):
         files.write_mat(graph, tmp_path / "g.mat")
 
@@ -349,10 +351,10 @@ def test_mat_reads_the_citation_data(data_root: Path) -> None:
     assert (graph.y.sum(1) == 2).sum() == 15
 
 
-def test_masks_of_several_splits_are_left_behind_with_a_warning():
+def test_masks_of_several_splits_are_ignored_with_a_warning():
     data = Data(x=torch.ones(4, 2), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))
     data.train_mask, data.val_mask = torch.ones(4, 10, dtype=torch.bool), torch.ones(4, dtype=torch.bool)
-    with pytest.warns(GraphWarning, match="cannot hold train_mask, left behind"):
+    with pytest.warns(GraphWarning, match="a Graph cannot store train_mask; the data is ignored"):
         graph = files.from_pyg(data, "g", classes=("a", "b", "c"))
     assert list(graph.masks) == ["val"]
     assert graph.classes == ("a", "b", "c")

@@ -1,4 +1,4 @@
-"""Cora and Photo with an artificial shift: counts, invariants of both variants, and the random networks."""
+"""Tests of Cora and Photo with an artificial shift: counts, invariants of both variants, and the random networks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ kinds = pytest.mark.parametrize("generator", GENERATORS)
 
 @pytest.fixture(scope="module")
 def base() -> Graph:
-    """60 nodes in a random graph, the last isolated, with 30 sparse binary features and 3 real classes."""
+    """A random graph with 60 nodes (the last one isolated), 30 sparse binary features and 3 real classes."""
     rng = np.random.default_rng(0)
     x = sp.csr_array(rng.random((60, 30)) < 0.2)
     return Graph(
@@ -59,35 +59,37 @@ def test_real_graph_has_the_published_counts(
     assert set(np.unique(graph.x.data)) == {1}
 
 
-def test_cora_rows_are_put_back_in_the_order_of_the_nodes(store: Store) -> None:
+def test_cora_test_rows_are_reordered_by_node(store: Store) -> None:
     graph = shifted.read_cora(store)
     source, destination = graph.edges
     same_class = (graph.y[source] == graph.y[destination]).mean()
     shared_words = graph.x[source].multiply(graph.x[destination]).sum() / graph.num_edges
-    assert same_class == pytest.approx(0.81, abs=0.005)  # 0.45 with the test rows as they lie in the file
-    assert shared_words == pytest.approx(3.02, abs=0.01)  # 1.94 likewise
+    assert same_class == pytest.approx(0.81, abs=0.005)  # 0.45 with the test rows in the order of the file
+    assert shared_words == pytest.approx(3.02, abs=0.01)  # 1.94 with the test rows in the order of the file
 
 
 @both
 def test_ten_environments_load_within_six_seconds(store: Store, benchmark: Benchmark) -> None:
-    start = time.process_time()  # of this process: other work on the machine does not count
+    start = time.process_time()  # CPU time of this process, independent of the load of the machine
     assert tuple(benchmark.load(store=store)) == DOMAINS
     assert time.process_time() - start < 6
 
 
-def test_generated_labels_of_cora_never_change(cora: dict[str, Graph]) -> None:
+def test_generated_labels_of_cora_are_fixed(cora: dict[str, Graph]) -> None:
     counts = np.bincount(cora["env0"].y, minlength=10)
     assert counts.tolist() == [15, 1983, 6, 1, 2, 209, 48, 158, 73, 213]
 
 
 @both
-def test_protocol_trains_on_the_first_and_tests_on_the_last_eight(base: Graph, benchmark: Benchmark) -> None:
+def test_protocol_trains_on_the_first_and_tests_on_the_last_eight_environments(
+    base: Graph, benchmark: Benchmark
+) -> None:
     training, _ = benchmark.protocol("env0→env2-9").open(eerm(base, benchmark.domains, "gcn", 0))
     roles = [[g.name for g in role] for role in (training.sources, training.validation, training.targets)]
     assert roles == [["env0"], ["env1"], [f"env{i}" for i in range(2, 10)]]
 
 
-def test_nothing_is_unpickled_when_one_file_is_altered(
+def test_no_file_is_unpickled_if_one_is_altered(
     data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "planetoid").mkdir()
@@ -170,7 +172,7 @@ def test_features_stay_sparse_and_classes_are_always_ten(cora: dict[str, Graph])
 
 
 @kinds
-def test_same_seed_same_graphs_whichever_domains_are_asked(base: Graph, generator: str) -> None:
+def test_graphs_depend_on_the_seed_but_not_on_the_requested_domains(base: Graph, generator: str) -> None:
     everything = eerm(base, DOMAINS, generator, 3)
     assert eerm(base, ["env7", "env2"], generator, 3) == {d: everything[d] for d in ("env7", "env2")}
 
@@ -180,12 +182,12 @@ def test_seed_and_generator_change_labels_and_columns(base: Graph) -> None:
     assert len({g.y.tobytes() for g in made}) == len({g.x.data.tobytes() for g in made}) == 6
 
 
-def test_real_labels_play_no_part(base: Graph) -> None:
+def test_real_labels_are_not_used(base: Graph) -> None:
     shuffled = base.replace(y=np.roll(base.y, 1))
     assert eerm(shuffled, DOMAINS, "gcn", 0) == eerm(base, DOMAINS, "gcn", 0)
 
 
-# ---- the random networks against PyG, with the same weights, on a directed graph ---------------------------
+# ---- the random networks compared with PyG, with the same weights, on a directed graph ---------------------
 
 
 def _set(parameter: torch.nn.Parameter, value: np.ndarray) -> None:
@@ -220,20 +222,20 @@ def test_network_equals_pyg_with_the_same_weights(generator: str) -> None:
     source, destination = pairs[:, pairs[0] != pairs[1]]
     x = rng.normal(size=(25, 7))
     adjacency = sp.csr_array((np.ones(len(source)), (destination, source)), shape=(25, 25)) + sp.eye_array(25)
-    ours = GENERATORS[generator](np.random.default_rng(2), adjacency.tocsr(), x)
+    actual = GENERATORS[generator](np.random.default_rng(2), adjacency.tocsr(), x)
     edges = torch.as_tensor(np.stack([source, destination]))
-    theirs = _pyg(generator, np.random.default_rng(2), torch.as_tensor(x), edges)
-    np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-10, atol=1e-12)
+    expected = _pyg(generator, np.random.default_rng(2), torch.as_tensor(x), edges)
+    np.testing.assert_allclose(actual, expected.detach().numpy(), rtol=1e-10, atol=1e-12)
 
 
-def test_weights_spread_as_by_default_in_pyg() -> None:
+def test_weights_have_the_default_scale_of_pyg() -> None:
     rng = np.random.default_rng(0)
-    for ours, theirs in (
+    for weights, pyg_weights in (
         (glorot(rng, 900, 10), GCNConv(900, 10).lin.weight),
         (linear(rng, 900, 10)[0], SGConv(900, 10).lin.weight),
     ):
-        assert ours.std() == pytest.approx(theirs.std().item(), rel=0.05)
-        assert np.abs(ours).max() == pytest.approx(theirs.abs().max().item(), rel=0.01)
+        assert weights.std() == pytest.approx(pyg_weights.std().item(), rel=0.05)
+        assert np.abs(weights).max() == pytest.approx(pyg_weights.abs().max().item(), rel=0.01)
 
 
 # ---- variant flip ------------------------------------------------------------------------------------------
@@ -247,12 +249,12 @@ def test_flip_rates_lie_within_binomial_bounds(store: Store, benchmark: Benchmar
         assert abs(flipped.mean() - rate) < bound, name
 
 
-def test_flips_are_drawn_anew_for_each_environment_and_seed(base: Graph) -> None:
+def test_flips_are_independent_for_each_environment_and_seed(base: Graph) -> None:
     drawn = [shifted.flip(base, DOMAINS, seed)[d].x[:, [-1]].toarray() for seed in range(2) for d in DOMAINS]
     assert len({column.tobytes() for column in drawn}) == 20
 
 
-def test_flips_do_not_depend_on_the_domains_asked(base: Graph) -> None:
+def test_flips_do_not_depend_on_the_requested_domains(base: Graph) -> None:
     assert shifted.flip(base, ["env5"], 0)["env5"] == shifted.flip(base, DOMAINS, 0)["env5"]
 
 
@@ -267,10 +269,10 @@ def test_flips_do_not_depend_on_the_domains_asked(base: Graph) -> None:
         ({"generator": "gin"}, "generator must be one of gcn, sgc, gat, got 'gin'"),
         ({"generator_seed": 0.5}, "generator_seed must be an integer, got 0.5"),
         ({"generator_seed": True}, "generator_seed must be an integer, got True"),
-        ({"variant": "flip", "generator": "gat"}, "generator is for variant eerm, got 'gat'"),
+        ({"variant": "flip", "generator": "gat"}, "generator applies to variant eerm only, got 'gat'"),
     ],
 )
-def test_bad_option_is_refused_before_any_file_is_read(
+def test_illegal_option_is_rejected_before_any_file_is_read(
     tmp_path: Path, benchmark: Benchmark, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,4 @@
-"""The store, against a real HTTP server on this machine that misbehaves on demand."""
+"""Tests of the store with a local HTTP server that can simulate failures."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ WRONG = "sha256:" + hashlib.sha256(OTHER).hexdigest()
 
 @dataclass
 class Reply:
-    """What the server does with one request: claims `length` bytes (the body's by default, none at all
-    with -1), sends the body `times` over, and then, with `stall`, neither sends nor closes."""
+    """The server's reply to one request.
+
+    The server announces `length` bytes (by default the length of the body; -1 announces no length) and sends the body
+    `times` times. With `stall` it then keeps the connection open without sending anything.
+    """
 
     body: bytes = BODY
     status: int = 200
@@ -47,7 +50,7 @@ class Reply:
 
 @dataclass
 class Origin:
-    """The server's script: replies by path, the last one for ever, and every path it was asked for."""
+    """The replies of the server by path (the last one is repeated), and the requested paths."""
 
     address: str = ""
     replies: dict[str, list[Reply]] = field(default_factory=dict)
@@ -78,7 +81,7 @@ def origin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Origin]:
                 length = len(reply.body) * reply.times if reply.length is None else reply.length
                 self.send_header("Content-Length", str(length))
             self.end_headers()
-            with contextlib.suppress(ConnectionError):  # a client that has seen enough hangs up
+            with contextlib.suppress(ConnectionError):  # the client may close the connection early
                 for _ in range(reply.times):
                     self.wfile.write(reply.body)
             if reply.stall:
@@ -104,7 +107,7 @@ def put(root: Path, data: bytes = BODY, checksum: str = RIGHT, size: int | None 
     return File("here.bin", "https://origin.invalid/here.bin", checksum, size)
 
 
-# ---- where the data is, and whether the network may be used ------------------------------------------
+# ---- data root and offline mode ------------------------------------------------------------------------
 
 
 def test_root_is_the_argument_then_the_environment_then_the_cache(
@@ -132,7 +135,7 @@ def test_offline_by_environment(monkeypatch: pytest.MonkeyPatch, value: str, off
     assert Store("data").offline is offline
 
 
-def test_offline_argument_beats_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_argument_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEMASK_OFFLINE", "1")
     assert Store("data", offline=False).offline is False
 
@@ -143,7 +146,7 @@ def test_unclear_offline_environment_is_an_error(monkeypatch: pytest.MonkeyPatch
         Store("data")
 
 
-# ---- files that are there ------------------------------------------------------------------------------
+# ---- existing files ------------------------------------------------------------------------------------
 
 
 def test_present_file_is_verified_and_returned_without_the_network(tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ def test_git_checksum_is_the_blob_id(tmp_path: Path) -> None:
     assert Store(tmp_path, offline=True).status(file) == "altered"
 
 
-def test_altered_file_is_named_with_both_checksums_and_left_alone(tmp_path: Path) -> None:
+def test_altered_file_is_named_with_both_checksums_and_not_changed(tmp_path: Path) -> None:
     file = put(tmp_path, OTHER)
     with pytest.raises(DataError) as caught:
         Store(tmp_path, offline=False).get(file)
@@ -183,7 +186,7 @@ def test_status(tmp_path: Path) -> None:
 
 
 def test_unknown_kind_of_checksum_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"here\.bin: its checksum must be .* got 'md5:00'"):
+    with pytest.raises(DataError, match=r"here\.bin: the checksum must be .* got 'md5:00'"):
         Store(tmp_path, offline=True).get(put(tmp_path, checksum="md5:00"))
 
 
@@ -194,10 +197,10 @@ def test_real_file_has_its_published_checksum(data_root: Path) -> None:
     assert Store(data_root, offline=True).status(file) == "present"
 
 
-# ---- files that are missing ------------------------------------------------------------------------------
+# ---- missing files -------------------------------------------------------------------------------------
 
 
-def test_missing_and_offline_says_what_from_where_to_where(tmp_path: Path) -> None:
+def test_missing_file_offline_is_named_with_url_and_path(tmp_path: Path) -> None:
     file = File("a/b.bin", "https://origin.invalid/b.bin", RIGHT)
     with pytest.raises(DataError) as caught:
         Store(tmp_path, offline=True).get(file)
@@ -222,13 +225,13 @@ def test_missing_file_is_fetched_once(tmp_path: Path, origin: Origin) -> None:
         (Reply(BODY[:-1]), None, 1, "got sha256:"),
         (Reply(BODY[:512], length=1024), None, 3, "the connection closed after 512 of 1,024 bytes"),
         (Reply(BODY[:512], length=-1), 1024, 3, "the connection closed after 512 of 1,024 bytes"),
-        (Reply(BODY[:512], length=1024, stall=True), None, 3, "stalled: nothing came for 0.2 s"),
+        (Reply(BODY[:512], length=1024, stall=True), None, 3, "the connection stalled: no data for 0.2 s"),
         (Reply(b"", status=404), None, 1, "HTTP status 404 (Not Found)"),
         (Reply(b"", status=503), None, 3, "HTTP status 503 (Service Unavailable)"),
     ],
     ids=["wrong", "too long", "too short", "truncated", "cut, no length", "stalled", "404", "503"],
 )
-def test_failed_fetch_says_why_and_leaves_nothing(
+def test_failed_fetch_names_the_reason_and_leaves_no_file(
     tmp_path: Path, origin: Origin, reply: Reply, size: int | None, attempts: int, message: str
 ) -> None:
     file = origin.file(reply, size=size)
@@ -243,7 +246,7 @@ def test_failed_fetch_says_why_and_leaves_nothing(
 @pytest.mark.parametrize(
     "first", [Reply(b"", status=503), Reply(BODY[:512], length=1024), Reply(OTHER[:9], length=1024)]
 )
-def test_second_attempt_starts_afresh(tmp_path: Path, origin: Origin, first: Reply) -> None:
+def test_second_attempt_starts_from_the_beginning(tmp_path: Path, origin: Origin, first: Reply) -> None:
     Store(tmp_path).get(origin.file(first, Reply()))
     assert content(tmp_path) == {"sub/file.bin": BODY}
     assert len(origin.asked) == 2
@@ -255,7 +258,7 @@ def test_unreachable_origin_is_an_error(tmp_path: Path, origin: Origin) -> None:
         Store(tmp_path, timeout=0.2).get(file)
 
 
-def test_failed_fetch_does_not_touch_what_is_there(tmp_path: Path, origin: Origin) -> None:
+def test_failed_fetch_keeps_the_existing_file(tmp_path: Path, origin: Origin) -> None:
     file = origin.file(Reply(b"no such bytes"))
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "file.bin").write_bytes(OTHER)
@@ -273,13 +276,13 @@ def test_fetch_replaces_an_altered_file(tmp_path: Path, origin: Origin) -> None:
 
 
 def test_offline_fetch_of_a_present_file_does_not_call_it_missing(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"here\.bin is to be replaced and the store is offline"):
+    with pytest.raises(DataError, match=r"here\.bin must be replaced and the store is offline"):
         Store(tmp_path, offline=True).fetch(put(tmp_path, OTHER))
 
 
 @pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://origin.invalid/f", ""])
 def test_only_http_addresses_are_fetched(tmp_path: Path, url: str) -> None:
-    with pytest.raises(DataError, match=r"f has no http\(s\) address"):
+    with pytest.raises(DataError, match=r"f cannot be downloaded, because its URL is not an http\(s\) address"):
         Store(tmp_path, offline=False).get(File("f", url, RIGHT))
 
 
@@ -289,7 +292,7 @@ def test_root_that_cannot_be_written_is_an_error(tmp_path: Path, origin: Origin)
         Store(tmp_path / "root").get(origin.file(Reply()))
 
 
-def test_full_disk_is_an_error_and_leaves_nothing(
+def test_full_disk_is_an_error_and_leaves_no_file(
     tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: int) -> None:
@@ -302,15 +305,15 @@ def test_full_disk_is_an_error_and_leaves_nothing(
     assert len(origin.asked) == 1
 
 
-def test_two_fetches_at_once_both_end_well(tmp_path: Path, origin: Origin) -> None:
-    file = origin.file(Reply(barrier=threading.Barrier(2)))  # neither is answered before both have asked
+def test_two_concurrent_fetches_succeed(tmp_path: Path, origin: Origin) -> None:
+    file = origin.file(Reply(barrier=threading.Barrier(2)))  # the server replies after both requests have arrived
     with ThreadPoolExecutor(2) as pool:
         paths = list(pool.map(lambda _: Store(tmp_path).get(file), range(2)))
     assert paths == [tmp_path / "sub" / "file.bin"] * 2
     assert content(tmp_path) == {"sub/file.bin": BODY}
 
 
-def test_killed_fetch_leaves_a_part_that_is_never_read(tmp_path: Path, origin: Origin) -> None:
+def test_partial_file_of_a_killed_fetch_is_never_read(tmp_path: Path, origin: Origin) -> None:
     file = origin.file(Reply(BODY, times=1024, length=1 << 30, stall=True), Reply())
     code = f"from edgemask.data.store import File, Store; Store({str(tmp_path)!r}).get({file!r})"
     env = {**os.environ, "PYTHONPATH": str(Path(edgemask.__file__).parents[1])}

@@ -1,4 +1,4 @@
-"""The synthetic families: every knob is measured on generated graphs against what was asked."""
+"""Tests of the synthetic families: the effect of every option is measured on generated graphs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FAMILY = Family(nodes=4000, features=32, classes=4, signal=2.0)
 
 
 def once(graph: Graph) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Every undirected edge once."""
+    """Return every undirected edge once."""
     u, v = graph.edges
     return u[u < v], v[u < v]
 
 
 def share(graph: Graph, of: npt.NDArray[Any]) -> float:
-    """Share of edges whose two ends agree in `of`."""
+    """Return the share of edges whose two endpoints have the same value in `of`."""
     u, v = once(graph)
     return float((of[u] == of[v]).mean())
 
@@ -53,7 +53,7 @@ def test_seed_and_name_change_the_graph() -> None:
     assert len(hashes) == 4
 
 
-def test_another_domain_changes_no_domain() -> None:
+def test_adding_a_domain_does_not_change_the_others() -> None:
     small = replace(FAMILY, nodes=200)
     alone = make(small, {"b": Wiring()})
     both = make(small, {"a": Wiring(nodes=300), "b": Wiring()})
@@ -61,7 +61,7 @@ def test_another_domain_changes_no_domain() -> None:
     assert both["a"].num_nodes == 300
 
 
-def test_domains_have_no_stream_in_common_but_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_domains_share_only_the_random_stream_of_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
     streams: dict[str, set[tuple[str | int, ...]]] = {"a": set(), "b": set()}
     for name, seen in streams.items():
 
@@ -74,7 +74,7 @@ def test_domains_have_no_stream_in_common_but_the_law(monkeypatch: pytest.Monkey
     assert streams["a"] & streams["b"] == {("law",)}
 
 
-def test_another_wiring_leaves_nodes_alone() -> None:
+def test_wiring_does_not_change_features_and_labels() -> None:
     one = domain(FAMILY, Wiring(), "a")
     other = domain(FAMILY, Wiring(degree=3, homophily=0.1, degree_law="power", communities=5, spurious=0.5), "a")
     assert np.array_equal(one.x, other.x)
@@ -82,11 +82,11 @@ def test_another_wiring_leaves_nodes_alone() -> None:
     assert not np.array_equal(one.edges, other.edges)
 
 
-# ---- the shared law ------------------------------------------------------------------------------------
+# ---- the shared distribution ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["dense", "words"])
-def test_domains_share_the_law_of_features_given_the_class(kind: Any) -> None:
+def test_domains_share_the_distribution_of_features_given_the_class(kind: Any) -> None:
     a, b = (domain(replace(FAMILY, kind=kind), Wiring(), name) for name in "ab")
     z = []
     for c in range(FAMILY.classes):
@@ -98,13 +98,13 @@ def test_domains_share_the_law_of_features_given_the_class(kind: Any) -> None:
     assert 0.8 < np.std(z) < 1.2
 
 
-def test_the_prior_is_met() -> None:
+def test_class_frequencies_match_the_prior() -> None:
     prior = (0.5, 0.25, 0.15, 0.1)
     y = domain(replace(FAMILY, prior=prior, nodes=20_000), Wiring(), "a").y
     assert np.bincount(y) / 20_000 == pytest.approx(prior, abs=0.015)
 
 
-def test_dense_class_means_lie_signal_apart_in_unit_noise() -> None:
+def test_dense_class_means_have_the_distance_signal_and_unit_noise() -> None:
     family = Family(nodes=20_000, features=32, classes=3, signal=3.0)
     g = domain(family, Wiring(degree=1), "a")
     means = np.stack([g.x[g.y == c].mean(0) for c in range(3)])
@@ -115,7 +115,7 @@ def test_dense_class_means_lie_signal_apart_in_unit_noise() -> None:
         assert along.std() == pytest.approx(np.hypot(1, synthetic.AMBIENT), abs=0.03)
 
 
-def test_word_rows_hold_whole_counts_of_about_the_words_asked() -> None:
+def test_word_rows_are_integer_counts_with_the_given_mean() -> None:
     g = domain(replace(FAMILY, kind="words", features=2000, words=25), Wiring(), "a")
     totals = g.x.sum(1)
     assert g.is_sparse
@@ -131,12 +131,12 @@ def test_word_classes_are_as_far_apart_as_gaussians_of_the_same_signal() -> None
     p = np.stack([g.x.toarray()[g.y == c].sum(0) for c in range(3)])
     p /= p.sum(1, keepdims=True)
     squared = [family.words * ((p[i] - p[j]) * np.log(p[i] / p[j])).sum() for i, j in ((0, 1), (0, 2), (1, 2))]
-    assert np.sqrt(np.mean(squared)) == pytest.approx(3.0, rel=0.2)  # 60 words are few, so the draw shows
+    assert np.sqrt(np.mean(squared)) == pytest.approx(3.0, rel=0.2)  # wide tolerance: 60 words are a small sample
 
 
 @pytest.mark.parametrize(("kind", "signal", "floor"), [("dense", 1.6, 0.31), ("words", 3.0, 0.32)])
 def test_near_nodes_share_their_class(kind: Any, signal: float, floor: float) -> None:
-    """Among 5 equally likely classes chance is 0.2; kNN enrichment needs clearly more."""
+    """With 5 equally likely classes the chance level is 0.2; kNN enrichment needs clearly more."""
     family = Family(nodes=1000, kind=kind, signal=signal, features=64 if kind == "dense" else 1000)
     g = domain(family, Wiring(), "a")
     x = g.x.toarray() if g.is_sparse else np.array(g.x)
@@ -153,7 +153,7 @@ def test_near_nodes_share_their_class(kind: Any, signal: float, floor: float) ->
 
 @pytest.mark.parametrize("law", ["poisson", "power"])
 @pytest.mark.parametrize("degree", [2, 7.5, 40])
-def test_edges_are_as_many_as_asked_symmetric_distinct_and_no_loops(law: Any, degree: float) -> None:
+def test_edges_have_the_given_number_and_are_symmetric_and_distinct_without_self_loops(law: Any, degree: float) -> None:
     g = domain(FAMILY, Wiring(degree=degree, degree_law=law, communities=3, spurious=0.2), "a")
     u, v = g.edges
     assert g.num_edges == pytest.approx(4000 * degree, rel=0.01)
@@ -187,31 +187,31 @@ def test_power_degrees_have_the_tail_of_the_exponent() -> None:
 
 def test_community_strength_is_the_share_of_class_edges_that_stay_in_a_community() -> None:
     wiring = Wiring(homophily=0.6, communities=5, community_strength=0.7)
-    g, secret = domain(FAMILY, wiring, "a"), hidden(FAMILY, wiring, "a")
-    assert np.array_equal(g.y, secret.y)
-    assert sorted(set(secret.community)) == [0, 1, 2, 3, 4]
-    assert share(g, secret.y * 5 + secret.community) == pytest.approx(0.6 * 0.7, abs=0.005)
+    g, variables = domain(FAMILY, wiring, "a"), hidden(FAMILY, wiring, "a")
+    assert np.array_equal(g.y, variables.y)
+    assert sorted(set(variables.community)) == [0, 1, 2, 3, 4]
+    assert share(g, variables.y * 5 + variables.community) == pytest.approx(0.6 * 0.7, abs=0.005)
     assert homophily(g) == pytest.approx(0.6, abs=0.005)
 
 
-def test_spurious_edges_join_hidden_groups_and_say_nothing_of_the_label() -> None:
+def test_spurious_edges_join_hidden_groups_independently_of_the_label() -> None:
     wiring = Wiring(degree=20, homophily=0.9, spurious=0.5, groups=20)
-    g, secret = domain(FAMILY, wiring, "a"), hidden(FAMILY, wiring, "a")
-    chance = np.square(np.bincount(secret.y) / 4000).sum()
-    assert share(g, secret.group) == pytest.approx(0.5 + 0.5 / 20, abs=0.01)
+    g, variables = domain(FAMILY, wiring, "a"), hidden(FAMILY, wiring, "a")
+    chance = np.square(np.bincount(variables.y) / 4000).sum()
+    assert share(g, variables.group) == pytest.approx(0.5 + 0.5 / 20, abs=0.01)
     assert homophily(g) == pytest.approx(0.5 * 0.9 + 0.5 * chance, abs=0.01)
 
 
 def test_spurious_label_joins_neighbours_on_the_ring_of_classes() -> None:
     wiring = Wiring(homophily=1, spurious=0.5, spurious_label=0.6, groups=4)
-    g, secret = domain(FAMILY, wiring, "a"), hidden(FAMILY, wiring, "a")
-    u, v = (secret.y[end] for end in once(g))
-    ringed = ((secret.successor[u] == v) | (secret.successor[v] == u)).mean()
-    # of four classes two are neighbours on the ring, so half of what the hidden groups join is ringed too
+    g, variables = domain(FAMILY, wiring, "a"), hidden(FAMILY, wiring, "a")
+    u, v = (variables.y[end] for end in once(g))
+    ringed = ((variables.successor[u] == v) | (variables.successor[v] == u)).mean()
+    # Two of the four classes are neighbours on the ring, so half of the edges within hidden groups join neighbours too.
     assert ringed == pytest.approx(0.5 * 0.6 + 0.5 * 0.4 / 2, abs=0.015)
 
 
-def test_the_ring_passes_through_every_class_and_is_the_domains_own() -> None:
+def test_ring_contains_every_class_and_differs_between_domains() -> None:
     family, rings = replace(FAMILY, classes=7, nodes=100), set()
     for name in "abcd":
         successor, ring = hidden(family, Wiring(), name).successor, [0]
@@ -223,7 +223,7 @@ def test_the_ring_passes_through_every_class_and_is_the_domains_own() -> None:
     assert len(rings) == 4
 
 
-def test_draws_grow_no_faster_than_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_draws_is_linear_in_the_number_of_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn, pairs = [0], synthetic._Lottery.pairs
 
     def counted(self: Any, rng: Any, count: int, *blocks: Any) -> Any:
@@ -244,7 +244,7 @@ def test_draws_grow_no_faster_than_edges(monkeypatch: pytest.MonkeyPatch) -> Non
     ("option", "value", "legal"),
     [
         ("nodes", 1, "from 2 to"),
-        ("nodes", 10.5, "whole number"),
+        ("nodes", 10.5, "an integer"),
         ("features", 3, "from 5 to"),
         ("classes", 1, "from 2 to"),
         ("signal", -1, "from 0 to 100"),
@@ -252,10 +252,10 @@ def test_draws_grow_no_faster_than_edges(monkeypatch: pytest.MonkeyPatch) -> Non
         ("kind", "image", "dense, words"),
         ("words", 0, "from 1 to"),
         ("seed", -1, "from 0 to"),
-        ("seed", True, "whole number"),
+        ("seed", True, "an integer"),
     ],
 )
-def test_a_bad_option_is_named_with_its_range_and_value(option: str, value: Any, legal: str) -> None:
+def test_illegal_option_is_named_with_its_range_and_value(option: str, value: Any, legal: str) -> None:
     with pytest.raises(ValueError, match=f"{option} must be .*{legal}.*got {value!r}"):
         SYNTHETIC.load(**{option: value})
 
@@ -275,63 +275,63 @@ def test_a_bad_option_is_named_with_its_range_and_value(option: str, value: Any,
         ("nodes", 0, "from 2 to"),
     ],
 )
-def test_a_bad_wiring_is_named_with_its_range_and_value(option: str, value: Any, legal: str) -> None:
+def test_illegal_wiring_is_named_with_its_range_and_value(option: str, value: Any, legal: str) -> None:
     with pytest.raises(ValueError, match=f"wiring: {option} must be .*{legal}.*got {value!r}"):
         Wiring(**{option: value})
 
 
 @pytest.mark.parametrize("prior", [(0.5, 0.5), (0.5, 0.2, 0.2, 0.2)])
-def test_a_prior_that_does_not_fit_is_refused(prior: tuple[float, ...]) -> None:
+def test_prior_must_be_a_distribution_over_the_classes(prior: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="prior must be 4 probabilities that sum to 1, got"):
         replace(FAMILY, prior=prior)
 
 
-def test_more_edges_than_the_nodes_can_hold_are_refused() -> None:
+def test_degree_must_be_smaller_than_the_number_of_nodes() -> None:
     with pytest.raises(ValueError, match="domain 'a': degree must be at most nodes - 1 = 19, got 20"):
         domain(replace(FAMILY, nodes=20), Wiring(degree=20), "a")
 
 
-def test_more_edges_than_the_classes_can_hold_are_refused() -> None:
-    with pytest.raises(ValueError, match="domain 'a': 300 edges inside a community were asked, room was found"):
+def test_edges_must_fit_into_the_classes() -> None:
+    with pytest.raises(ValueError, match=r"domain 'a': 300 edges inside a community are needed, but only .* fit"):
         domain(replace(FAMILY, nodes=40), Wiring(degree=15, homophily=1), "a")
 
 
-# ---- the stock benchmark -------------------------------------------------------------------------------
+# ---- the benchmark -------------------------------------------------------------------------------------
 
 
 def test_the_benchmark_needs_no_files(tmp_path: Path) -> None:
     assert SYNTHETIC.available(Store(tmp_path)) == ("alpha", "beta", "gamma")
 
 
-def test_the_benchmark_makes_the_domains_asked_with_the_options_given() -> None:
+def test_benchmark_generates_the_requested_domains_with_the_given_options() -> None:
     graphs = SYNTHETIC.load(["gamma", "alpha"], nodes=300, classes=3, kind="words", features=200)
     assert list(graphs) == ["gamma", "alpha"]
     assert all((g.num_nodes, g.num_classes, g.num_features) == (300, 3, 200) for g in graphs.values())
     assert graphs["alpha"].is_sparse
 
 
-def test_the_benchmark_by_default_is_the_demo_family() -> None:
+def test_benchmark_is_the_demo_family_by_default() -> None:
     assert SYNTHETIC.load() == demo_family()
 
 
-def test_each_domain_is_once_the_target() -> None:
+def test_each_domain_is_the_target_of_one_protocol() -> None:
     assert [p.targets for p in SYNTHETIC.protocols] == [("alpha",), ("beta",), ("gamma",)]
     assert all(p.metrics == ("micro_f1", "macro_f1") for p in SYNTHETIC.protocols)
 
 
-def test_a_small_demo_can_be_made() -> None:
+def test_demo_family_has_the_given_number_of_nodes() -> None:
     assert {g.num_nodes for g in demo_family(nodes=100, seed=3).values()} == {100}
 
 
 def smooth(graph: Graph) -> npt.NDArray[Any]:
-    """Features averaged twice over the neighbours and the node itself: what a linear GCN classifies by."""
+    """Average features twice over the neighbours and the node itself, as a linear GCN does."""
     n = graph.num_nodes
     adjacency = sp.csr_array((np.ones(graph.num_edges), graph.edges[::-1]), shape=(n, n)) + sp.eye_array(n)
     mean = adjacency.multiply(1 / adjacency.sum(1)[:, None]).tocsr()
     return np.asarray(mean @ (mean @ graph.x))
 
 
-def test_in_the_demo_structure_helps_and_another_domains_wiring_misleads() -> None:
+def test_demo_structure_helps_within_a_domain_and_misleads_across_domains() -> None:
     features, across, at_home = [], [], []
     for seed in range(3):
         graphs = demo_family(seed=seed)
@@ -340,7 +340,7 @@ def test_in_the_demo_structure_helps_and_another_domains_wiring_misleads() -> No
         smoothed = {name: smooth(g) for name, g in graphs.items()}
 
         def accuracy(x: Any, sources: set[str], target: str, graphs: Any = graphs, train: Any = train) -> float:
-            """Of ridge regression on the sources' training nodes, on the target's other nodes."""
+            """Return the accuracy on the target's other nodes of ridge regression on the sources' training nodes."""
             a = np.concatenate([x[s][train[s]] for s in sources])
             y = np.eye(5)[np.concatenate([graphs[s].y[train[s]] for s in sources])]
             weights = np.linalg.solve(a.T @ a + np.eye(a.shape[1]), a.T @ y)

@@ -1,4 +1,4 @@
-"""Twitch-explicit, on the real files and on small ones in their layout."""
+"""Tests of Twitch-explicit with the real files and with small files in their layout."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_features_are_multi_hot(graphs: dict[str, Graph]) -> None:
     assert all(graph.is_sparse and set(graph.x.data) == {1} for graph in graphs.values())
 
 
-def test_protocol_is_eerms() -> None:
+def test_protocol_is_that_of_eerm() -> None:
     (protocol,) = TWITCH.protocols
     assert protocol.name == "DE→ES,FR,PTBR,RU,TW"
     assert (protocol.sources, protocol.validation, protocol.metrics) == (("DE",), ("ENGB",), ("roc_auc",))
@@ -57,7 +57,7 @@ def small(
     features: dict[str, list[int]] | None = None,
     target: str = "90,5,True,1,False,2\n91,5,False,1,False,0\n92,5,True,1,True,1\n",
 ) -> Graph:
-    """A network of three people in the public layout, its rows out of order."""
+    """Write a network of three people in the public layout, with unsorted rows."""
     words = {"1": [5], "0": [3169, 7, 7], "2": []} if features is None else features
     texts = {
         "edges.csv": "from,to\n" + edges,
@@ -69,40 +69,40 @@ def small(
     return read_language("XX", *(folder / name for name in texts))
 
 
-def test_edges_are_symmetric_merged_and_without_loops(tmp_path: Path) -> None:
+def test_edges_are_undirected_and_distinct_without_self_loops(tmp_path: Path) -> None:
     assert small(tmp_path).edges.T.tolist() == [[1, 0], [0, 1], [2, 1], [1, 2]]
 
 
-def test_labels_follow_new_id(tmp_path: Path) -> None:
+def test_labels_are_ordered_by_new_id(tmp_path: Path) -> None:
     graph = small(tmp_path)
     assert graph.y is not None
     assert graph.y.tolist() == [0, 1, 1]
 
 
-def test_an_id_repeated_in_a_row_counts_once(tmp_path: Path) -> None:
+def test_repeated_feature_index_counts_once(tmp_path: Path) -> None:
     x = small(tmp_path).x.toarray()
     assert np.argwhere(x).tolist() == [[0, 7], [0, 3169], [1, 5]]
     assert x.max() == 1
 
 
-def test_repeated_target_rows_may_agree(tmp_path: Path) -> None:
+def test_repeated_target_rows_with_equal_labels_are_accepted(tmp_path: Path) -> None:
     rows = "90,5,True,1,False,2\n91,5,False,1,False,0\n92,5,True,1,True,1\n92,5,True,7,True,1\n"
     assert small(tmp_path, target=rows).num_nodes == 3
 
 
-def test_repeated_target_rows_may_not_disagree(tmp_path: Path) -> None:
+def test_repeated_target_rows_with_different_labels_are_an_error(tmp_path: Path) -> None:
     rows = "90,5,True,1,False,2\n91,5,False,1,False,0\n92,5,True,1,True,1\n92,5,False,1,True,1\n"
-    with pytest.raises(DataError, match=r"target\.csv: the rows of node 1 disagree"):
+    with pytest.raises(DataError, match=r"target\.csv: the rows of node 1 have different labels 'mature'"):
         small(tmp_path, target=rows)
 
 
-def test_a_gap_in_the_ids_is_an_error(tmp_path: Path) -> None:
+def test_gap_in_the_ids_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"target\.csv: new_id must be 0 … 1, got 0 … 2"):
         small(tmp_path, target="90,5,True,1,False,2\n91,5,False,1,False,0\n")
 
 
 def test_a_node_without_features_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"features\.json: node 2 is not in both this file and target\.csv"):
+    with pytest.raises(DataError, match=r"features\.json: node 2 must be in both this file and target\.csv"):
         small(tmp_path, features={"0": [1], "1": [2]})
 
 

@@ -1,4 +1,4 @@
-"""The restricted unpickler: what it must read, and attacks kept as executable examples."""
+"""Tests of the restricted unpickler: data that it must read, and attacks that it must stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgemask.errors import DataError
 
 
 class Call:
-    """Pickles as the call `function(*arguments)`, which a plain unpickler makes on loading."""
+    """An object that is pickled as the call `function(*arguments)`, which a plain unpickler executes."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         self.call = (function, arguments)
@@ -30,7 +30,7 @@ class Call:
 
 
 def by_name(module: str, name: str, *arguments: Any) -> bytes:
-    """A pickle of the call of `module`'s `name`, dotted or not, whether or not it can be imported here."""
+    """Return a pickle of a call of `module.name`. The name may contain dots and need not be importable here."""
     head = b"\x80\x04" + b"".join(b"\x8c" + bytes([len(t)]) + t.encode() for t in (module, name)) + b"\x93"
     return head + pickle.dumps(arguments, 4)[2:-1] + b"R."
 
@@ -39,7 +39,7 @@ def matrix() -> sp.csr_matrix:
     return sp.csr_matrix(np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]]))
 
 
-# ---- what must load --------------------------------------------------------------------------------------
+# ---- readable pickles ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_cora_graph(data_root: Path) -> None:
 def test_array_keeps_its_values_type_and_shape(kind: str, order: Any) -> None:
     array = np.asarray(np.arange(6).reshape(2, 3).astype(kind), order=order)
     loaded = load_bytes(pickle.dumps(array, 4), "array")
-    assert loaded.dtype == array.dtype.newbyteorder("=")  # NumPy turns the bytes round on reading
+    assert loaded.dtype == array.dtype.newbyteorder("=")  # NumPy converts the byte order on reading
     np.testing.assert_array_equal(loaded, array)
 
 
@@ -98,7 +98,7 @@ def test_npz_of_plain_and_object_arrays(tmp_path: Path) -> None:
         several=objects,
     )  # fmt: skip
     with np.load(tmp_path / "g.npz", allow_pickle=False) as plain, pytest.raises(ValueError, match="pickle"):
-        plain["adj_matrix"]  # an object array indeed
+        plain["adj_matrix"]  # the member is an object array
     members = load_npz_objects(tmp_path / "g.npz")
     assert list(members) == ["adj_matrix", "node_label", "metadata", "several"]
     assert (members["adj_matrix"] != matrix()).nnz == 0
@@ -107,7 +107,7 @@ def test_npz_of_plain_and_object_arrays(tmp_path: Path) -> None:
     assert members["several"].tolist() == [[1], "two"]
 
 
-# ---- what must not run -----------------------------------------------------------------------------------
+# ---- attacks ---------------------------------------------------------------------------------------------
 
 ATTACKS: dict[str, Callable[[Path], bytes]] = {
     "os.system": lambda canary: pickle.dumps(Call(os.system, f"touch '{canary}'")),
@@ -129,32 +129,32 @@ ATTACKS: dict[str, Callable[[Path], bytes]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_attack_is_refused_before_it_runs(attack: str, tmp_path: Path) -> None:
+def test_attack_is_stopped_before_it_runs(attack: str, tmp_path: Path) -> None:
     live = tmp_path / "live.npz"
-    pickle.loads(ATTACKS[attack](live))  # made right here: the attack works where nothing is restricted
+    pickle.loads(ATTACKS[attack](live))  # created here: the attack works with a plain unpickler
     assert live.exists()
     canary = tmp_path / "canary.npz"
     (tmp_path / "bad.pickle").write_bytes(ATTACKS[attack](canary))
-    with pytest.raises(DataError, match=r"bad\.pickle: the pickle asks for .+, which is refused"):
+    with pytest.raises(DataError, match=r"bad\.pickle: the pickle requires .+, which is not allowed"):
         load(tmp_path / "bad.pickle")
     assert not canary.exists()
 
 
-def test_refusal_names_the_global() -> None:
+def test_error_names_the_global() -> None:
     for module, name in (
         ("numpy", "load"),
         ("subprocess", "Popen"),
         ("scipy._lib._ccallback", "LowLevelCallable"),
         ("builtins", "getattr"),
     ):
-        with pytest.raises(DataError, match=rf"file: the pickle asks for {module}\.{name}, which is refused"):
+        with pytest.raises(DataError, match=rf"file: the pickle requires {module}\.{name}, which is not allowed"):
             load_bytes(by_name(module, name, "x"), "file")
 
 
-def test_attack_inside_an_npz_is_refused(tmp_path: Path) -> None:
+def test_attack_inside_an_npz_is_stopped(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     np.savez(tmp_path / "bad.npz", a=np.array(Call(os.system, f"touch '{canary}'"), dtype=object))
-    with pytest.raises(DataError, match=r"bad\.npz, member a\.npy: the pickle asks for posix\.system"):
+    with pytest.raises(DataError, match=r"bad\.npz, member a\.npy: the pickle requires posix\.system"):
         load_npz_objects(tmp_path / "bad.npz")
     assert not canary.exists()
 
@@ -165,15 +165,15 @@ def test_dtype_that_hides_its_objects_cannot_forge_pointers() -> None:
     assert flags in array
     assert objects in array
     forged = array.replace(flags, b"J\xff\xff\xff\xffK\x00t").replace(objects, b"C\x08AAAAAAAA\x94")
-    assert pickle.loads(forged).dtype == object  # never to be looked at: its item is the address 0x4141…
+    assert pickle.loads(forged).dtype == object  # do not access the item: it is a pointer to the address 0x4141…
     with pytest.raises(DataError, match="forged: not a readable pickle"):
         load_bytes(forged, "forged")
 
 
-def test_object_array_with_too_few_objects_is_refused() -> None:
+def test_object_array_with_too_few_objects_is_rejected() -> None:
     array = pickle.dumps(np.array([None], dtype=object), 4)
     assert b"K\x01K\x01\x85" in array
-    with pytest.raises(DataError, match=r"1 objects for an array of shape \(9,\)"):
+    with pytest.raises(DataError, match=r"expected 9 objects for an array of shape \(9,\), got 1"):
         load_bytes(array.replace(b"K\x01K\x01\x85", b"K\x01K\x09\x85"), "short")
 
 
@@ -185,31 +185,31 @@ def test_object_array_with_too_few_objects_is_refused() -> None:
         ("indptr", [0, 1, 9], "index pointer"),
     ],
 )
-def test_sparse_matrix_that_points_outside_is_refused(field: str, value: list[int], message: str) -> None:
+def test_sparse_matrix_with_invalid_indices_is_rejected(field: str, value: list[int], message: str) -> None:
     bad = matrix()
     getattr(bad, field)[:] = value
     with pytest.raises(DataError, match=f"bad: not a readable pickle: ValueError: .*{message}"):
         load_bytes(pickle.dumps(bad, 4), "bad")
 
 
-# ---- what cannot be read ---------------------------------------------------------------------------------
+# ---- damaged files ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage", b"\x80\x04", b"\x80\xff.", bytes(range(256))])
-def test_garbage_is_an_error(data: bytes, tmp_path: Path) -> None:
+def test_file_that_is_not_a_pickle_is_an_error(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(data)
     with pytest.raises(DataError, match="file: not a readable pickle"):
         load(tmp_path / "file")
 
 
-def test_pickle_cut_anywhere_is_an_error() -> None:
+def test_truncated_pickle_is_an_error() -> None:
     data = pickle.dumps({"x": matrix()}, 4)
     for end in range(0, len(data), 7):
         with pytest.raises(DataError, match="cut: not a readable pickle"):
             load_bytes(data[:end], "cut")
 
 
-def test_npz_cut_or_missing_is_an_error(tmp_path: Path) -> None:
+def test_truncated_or_missing_npz_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "g.npz"
     with pytest.raises(DataError, match=r"g\.npz: not a readable npz file: FileNotFoundError"):
         load_npz_objects(path)
@@ -219,7 +219,7 @@ def test_npz_cut_or_missing_is_an_error(tmp_path: Path) -> None:
         load_npz_objects(path)
 
 
-def test_npz_member_of_another_shape_than_its_header_says_is_an_error(tmp_path: Path) -> None:
+def test_npz_member_with_another_shape_than_in_its_header_is_an_error(tmp_path: Path) -> None:
     member = io.BytesIO()
     header = {"descr": "|O", "fortran_order": False, "shape": (3,)}
     np.lib.format.write_array_header_1_0(member, header)

@@ -1,4 +1,4 @@
-"""What is stored comes back only as the answer to the same question, whole."""
+"""The cache of enrichment: hits, misses, and damaged files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWER = np.array([[1, 2], [0, 3]])
 
 
 class Counter:
-    """Computes the answer and counts how often it had to."""
+    """Returns the answer and counts the calls."""
 
     def __init__(self, answer=ANSWER):
         self.calls, self.answer = 0, answer
@@ -39,7 +39,7 @@ def only_file(cache):
     return path
 
 
-def test_the_second_time_is_read(cache):
+def test_the_second_call_reads_the_file(cache):
     compute = Counter()
     first, second = (cache.get("knn", X, {"k": 2}, compute) for _ in range(2))
     assert compute.calls == 1
@@ -52,7 +52,7 @@ def test_the_second_time_is_read(cache):
     [("knn", X, {"k": 3}), ("spectral", X, {"k": 2}), ("knn", X + 1, {"k": 2}), ("knn", X.T, {"k": 2})],
     ids=["parameter", "kind", "features", "shape"],
 )
-def test_another_question_is_computed(cache, kind, x, parameters):
+def test_another_key_is_computed(cache, kind, x, parameters):
     compute = Counter()
     cache.get("knn", X, {"k": 2}, compute)
     cache.get(kind, x, parameters, compute)
@@ -108,11 +108,11 @@ def test_a_foreign_file_is_reported_and_replaced(cache, tmp_path):
     other.get("knn", X, {"k": 3}, Counter(ANSWER + 1))
     cache.get("knn", X, {"k": 2}, Counter())
     shutil.copy(only_file(other), only_file(cache))
-    with pytest.warns(EnrichWarning, match="it answers"):
+    with pytest.warns(EnrichWarning, match="it stores the result for"):
         assert np.array_equal(cache.get("knn", X, {"k": 2}, Counter()), ANSWER)
 
 
-def test_a_failed_write_leaves_nothing(cache, monkeypatch):
+def test_a_failed_write_leaves_no_file(cache, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise OSError("disk full")
 

@@ -1,4 +1,4 @@
-"""What is found in a graph's features, exactly or not, and kept."""
+"""Enriched graphs: kNN pairs and clusters, exact or approximate, and their cache."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_absent_neighbours_make_no_pairs():
     assert enrich(Graph("g", x, []), k=2, clusters=0).knn_pairs.T.tolist() == [[0, 1]]
 
 
-def test_reordered_it_has_the_same_pairs_and_clusters_under_the_map(enriched):
+def test_a_reordered_graph_has_the_same_pairs_and_clusters(enriched):
     order = np.random.default_rng(1).permutation(30)
     moved = enriched.reordered(order)
     assert moved.graph == enriched.graph.reordered(order)
@@ -79,10 +79,12 @@ def test_settings_out_of_range_name_the_graph(graph, arguments, message):
         enrich(graph, **{"k": 0, "clusters": 0, **arguments})
 
 
-def test_a_graph_too_small_gets_fewer_and_says_so(graph):
-    with pytest.warns(EnrichWarning, match=r"'ring': k = 30 is more than its 29 nodes with features allow; 29 is used"):
+def test_a_graph_too_small_gets_fewer_and_a_warning(graph):
+    with pytest.warns(
+        EnrichWarning, match=r"'ring': k = 30 is too large for its nodes with features \(at most 29\); using 29 instead"
+    ):
         assert enrich(graph, k=30, clusters=0).num_knn_pairs == 30 * 29 // 2
-    with pytest.warns(EnrichWarning, match=r"'ring': clusters = 31 is more than its 30 .*; 15 is used"):
+    with pytest.warns(EnrichWarning, match=r"'ring': clusters = 31 is too large .*at most 30.*; using 15 instead"):
         assert enrich(graph, k=0, clusters=31).clusters.max() < 15
 
 
@@ -115,7 +117,7 @@ def test_another_setting_is_not_read_from_the_cache(graph, tmp_path, change):
 
 @pytest.fixture
 def large():
-    """1,200 nodes in 20 blobs: one more than would be exact at 1,199."""
+    """1,200 nodes in 20 blobs: one more than `knn_exact_up_to=1199` allows."""
     pytest.importorskip("faiss", reason="needs the extra edgemask[scale]")
     rng = np.random.default_rng(0)
     x = 2 * rng.standard_normal((20, 16))[np.arange(1200) % 20] + rng.standard_normal((1200, 16))
@@ -130,7 +132,7 @@ def test_up_to_its_size_the_exact_search_is_used(large):
     assert found.num_knn_pairs == enrich(large, k=3, clusters=0).num_knn_pairs
 
 
-def test_above_it_neighbours_are_approximate_and_their_recall_is_said(large, monkeypatch):
+def test_above_it_neighbours_are_approximate_and_a_warning_gives_their_recall(large, monkeypatch):
     monkeypatch.delattr(module, "knn")
     with pytest.warns(EnrichWarning, match=r"'large': 1,200 nodes are more than knn_exact_up_to = 1,199; .*recall of"):
         found = enrich(large, k=3, clusters=0, knn_exact_up_to=1199)
@@ -163,7 +165,7 @@ def test_exact_and_approximate_and_other_seeds_are_cached_apart(large, tmp_path)
         assert len(list(tmp_path.iterdir())) == files
 
 
-def test_without_faiss_there_is_no_silent_way_out(large, monkeypatch):
+def test_without_faiss_it_is_an_error(large, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ImportError, match=r"edgemask\[scale\]"):
         enrich(large, k=3, clusters=0, knn_exact_up_to=1000)

@@ -1,4 +1,4 @@
-"""The approximate index: what it finds, in which order, and how its recall is told."""
+"""The approximate index: the neighbours it finds, their order, and its measured recall."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ N, K = 3000, 5
 
 
 def blobs(width, seed=0):
-    """50 Gaussian blobs of 60 points in 12 dimensions, turned into `width` columns."""
+    """50 Gaussian blobs of 60 points in 12 dimensions, mapped to `width` columns."""
     rng = np.random.default_rng(seed)
     centres, turn = 2 * rng.standard_normal((50, 12)), rng.standard_normal((12, width))
     return ((centres[np.arange(N) % 50] + rng.standard_normal((N, 12))) @ turn).astype(np.float32)
@@ -40,7 +40,7 @@ def similarities(x):
 
 
 def true_recall(x, lists):
-    """Over all nodes, written down naively."""
+    """Recall over all nodes, computed naively."""
     w, hits = similarities(x), 0
     for i in range(len(w)):
         last = np.sort(np.delete(w[i], i))[-lists.shape[1]]
@@ -61,7 +61,7 @@ def test_nearly_all_neighbours_are_found_and_in_order(x):
         assert sorted(lists[i], key=lambda j: (-w[i, j], j)) == lists[i].tolist()
 
 
-def test_descent_adds_what_the_index_lost(monkeypatch):
+def test_descent_finds_neighbours_that_the_index_lost(monkeypatch):
     monkeypatch.setattr(index, "CANDIDATES", 2)
     x = words()
     with_descent = recall(x, approximate_knn(x, K, seed=0), seed=0)
@@ -70,14 +70,14 @@ def test_descent_adds_what_the_index_lost(monkeypatch):
 
 
 def test_deterministic_by_seed(monkeypatch):
-    monkeypatch.setattr(index, "PASSES", 0)  # so that something is left to differ in
+    monkeypatch.setattr(index, "PASSES", 0)  # otherwise both seeds find all neighbours
     first, again, other = (approximate_knn(words(), K, seed=seed) for seed in (3, 3, 4))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
-def test_an_empty_row_has_no_neighbours_and_is_nobodys(form):
+def test_an_empty_row_has_no_neighbours_and_is_no_neighbour(form):
     x = blobs(32)
     x[[0, 5, N - 1]] = 0
     lists = approximate_knn(form(x), K, seed=0)
@@ -93,7 +93,7 @@ def test_k_out_of_range_is_named(k):
         approximate_knn(blobs(8), k, seed=0)
 
 
-def test_without_faiss_the_error_names_the_extra_and_the_exact_way(monkeypatch):
+def test_without_faiss_the_error_names_the_extra_and_the_exact_search(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ImportError, match=r"edgemask\[scale\].*raise knn_exact_up_to"):
         approximate_knn(blobs(8), K, seed=0)
@@ -163,7 +163,7 @@ def test_descent_alone_leads_from_random_lists_to_the_nearest(form):
     assert true_recall(x, lists) > 0.99
 
 
-def test_back_lists_are_those_who_list_a_node():
+def test_back_lists_hold_the_nodes_that_list_a_node():
     lists = np.array([[1, 2], [0, 2], [1, -1], [1, 0]], dtype=np.int32)
     fresh = np.array([[0, 1], [0, 0], [1, 0], [0, 0]], dtype=bool)
     assert _back(lists, fresh).tolist() == [[2, 6], [0, 5], [1, 2], [-1, -1]]

@@ -1,4 +1,4 @@
-"""Exact neighbours, one tie rule, whatever the route."""
+"""Exact neighbours with one tie rule, for sparse and dense features."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ neighbours = importlib.import_module("edgemask.enrich.knn")  # the package has a
 
 
 def brute_force(x, k):
-    """The rule written down naively: rounded similarity, larger first, then lower index."""
+    """The rule computed naively: larger rounded similarity first, then lower index."""
     lengths = np.linalg.norm(x, axis=1)
     out = np.full((len(x), k), -1)
     for i in np.flatnonzero(lengths):
@@ -69,7 +69,7 @@ def test_sparse_and_dense_routes_agree_on_negative_similarities(signed):
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
-def test_some_rows_are_searched_as_all_are(counts, form):
+def test_searching_some_rows_gives_the_lists_of_these_rows(counts, form):
     unit, usable = unit_rows(form(counts))
     some = np.array([130, 0, 5, 70])
     assert np.array_equal(search(unit[usable], 6, some), search(unit[usable], 6)[some])
@@ -90,7 +90,7 @@ def test_similarities_too_close_for_float32_are_told_apart(spread):
     assert np.array_equal(knn(x, 5), brute_force(x, 5))
 
 
-def test_float64_is_asked_only_in_doubt(signed, monkeypatch):
+def test_float64_is_used_only_for_uncertain_rows(signed, monkeypatch):
     asked, best = [], neighbours._best
 
     def watched(similarity, candidates, rows, k):
@@ -126,7 +126,7 @@ def test_never_the_node_itself_even_among_copies():
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
-def test_an_empty_row_has_no_neighbours_and_is_nobodys(form):
+def test_an_empty_row_has_no_neighbours_and_is_no_neighbour(form):
     x = form(np.array([[0.0, 0], [1, 0], [1, 1], [0, 2]]))
     assert knn(x, 3).tolist() == [[-1, -1, -1], [2, 3, -1], [1, 3, -1], [2, 1, -1]]
 

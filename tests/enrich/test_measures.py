@@ -1,4 +1,4 @@
-"""Entropy and smoothness on graphs whose answer is known, and against the definition written out."""
+"""Entropy and smoothness on graphs with known values, and compared with their definitions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def random_graph(n: int, degree: float, seed: int = 0):
 
 
 def eigenvalues(a):
-    """Of the normalised Laplacian, with a zero for an isolated node."""
+    """Eigenvalues of the normalised Laplacian, with a zero for each isolated node."""
     dense = a.toarray()
     d = dense.sum(1)
     root = np.divide(1, np.sqrt(d), where=d > 0, out=np.zeros(len(d)))
@@ -83,7 +83,7 @@ def test_the_estimate_of_a_complete_graph_ends_with_its_two_eigenvalues(monkeypa
     assert spectral_entropy(complete(300)) == pytest.approx(math.log(299), abs=1e-3)
 
 
-def test_a_long_ring_comes_to_its_limit():
+def test_the_entropy_of_a_long_ring_is_near_its_limit():
     assert spectral_entropy(ring(1999)) == pytest.approx(math.log(1999) - 1 + math.log(2), abs=1e-4)
 
 
@@ -114,7 +114,7 @@ def test_disjoint_copies_add_their_logarithm():
 
 @pytest.mark.parametrize("degree", [2, 4, 20])
 def test_the_estimate_on_10_000_nodes_is_within_5_thousandths(degree):
-    """Blocks of 500 nodes, whose eigenvalues are all found."""
+    """The graph consists of blocks of 500 nodes, whose eigenvalues are all computed."""
     blocks = [random_graph(500, degree, seed) for seed in range(20)]
     a = sp.block_diag(blocks, format="csr")
     exact = entropy_of(np.concatenate([eigenvalues(b) for b in blocks]))
@@ -152,13 +152,13 @@ def test_exact_and_estimate_agree_where_one_takes_over(monkeypatch):
     ("bad", "message"),
     [
         (sp.csr_array((2, 3)), "must be square"),
-        (sp.csr_array([[0, 1], [0, 0]]), "symmetric: nodes 0 and 1 are joined in one direction"),
-        (sp.csr_array([[0, 1], [1, 1]]), "self-loop on node 1"),
-        (sp.csr_array([[0, 2], [2, 0]]), "0 and 1 alone, got 2"),
-        (sp.csr_array([[0, np.nan], [np.nan, 0]]), "0 and 1 alone, got nan"),
+        (sp.csr_array([[0, 1], [0, 0]]), "symmetric: nodes 0 and 1 are connected in one direction"),
+        (sp.csr_array([[0, 1], [1, 1]]), "no self-loops, got one on node 1"),
+        (sp.csr_array([[0, 2], [2, 0]]), "only 0 and 1, got 2"),
+        (sp.csr_array([[0, np.nan], [np.nan, 0]]), "only 0 and 1, got nan"),
     ],
 )
-def test_what_is_no_undirected_simple_graph_is_refused(bad, message):
+def test_only_undirected_simple_graphs_are_accepted(bad, message):
     for measure in (spectral_entropy, lambda a: smoothness(np.ones((a.shape[0], 1)), a)):
         with pytest.raises(ValueError, match=message):
             measure(bad)
@@ -166,7 +166,7 @@ def test_what_is_no_undirected_simple_graph_is_refused(bad, message):
         spectral_entropy(np.zeros((2, 2)))
 
 
-def test_an_estimate_of_nothing_is_refused():
+def test_an_estimate_without_probes_is_refused():
     with pytest.raises(ValueError, match="at least 1, got 0 and 30"):
         spectral_entropy(ring(5), probes=0)
 
@@ -184,7 +184,7 @@ def test_a_constant_on_a_regular_graph_is_smooth(a):
         assert smoothness(x, a) == 0
 
 
-def test_what_alternates_on_a_bipartite_regular_graph_is_2():
+def test_alternating_features_on_a_bipartite_regular_graph_give_2():
     cube = graph_of([(i, i ^ bit) for i in range(8) for bit in (1, 2, 4)], 8)
     signs = np.array([[(-1) ** i.bit_count()] for i in range(8)])
     for a, x in ((ring(12), np.resize([[1], [-1]], (12, 1))), (cube, signs)):
@@ -218,7 +218,7 @@ def test_smoothness_is_that_of_the_definition_whatever_the_block(monkeypatch):
         assert [smoothness(form, a) for form in forms(x)] == pytest.approx([expected] * 3, rel=1e-6)
 
 
-def test_smoothness_knows_no_scale():
+def test_smoothness_does_not_depend_on_the_scale():
     a, x = random_graph(50, 6), np.random.default_rng(0).normal(size=(50, 4))
     assert smoothness(1e6 * x, a) == pytest.approx(smoothness(x, a)) == pytest.approx(smoothness(-1e-6 * x, a))
 
@@ -256,7 +256,7 @@ def test_what_enrichment_adds_is_counted_in_undirected_edges():
     assert enrichment_measures(SQUARE, once) == found
 
 
-def test_the_changes_are_after_less_before_and_for_smoothness_before_less_after():
+def test_gains_are_after_minus_before_and_for_smoothness_before_minus_after():
     found = enrichment_measures(SQUARE, np.array([(i, j) for i in range(4) for j in range(4) if i != j]).T)
     assert found["spectral entropy before"] == pytest.approx(entropy_of(np.array([0, 1, 1, 2])))
     assert found["spectral entropy after"] == pytest.approx(math.log(3))
@@ -266,7 +266,7 @@ def test_the_changes_are_after_less_before_and_for_smoothness_before_less_after(
     assert found["feature Laplacian smoothness"] == pytest.approx(-1 / 3)
 
 
-def test_nothing_added_is_nothing_gained():
+def test_without_added_edges_all_gains_are_zero():
     found = enrichment_measures(SQUARE, SQUARE.edges)
     assert {v for k, v in found.items() if not k.endswith(("before", "after"))} == {0}
 

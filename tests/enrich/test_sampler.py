@@ -59,7 +59,7 @@ def test_unrank_lists_every_pair_once(n):
 @pytest.mark.parametrize("n", [3_000_000, 2**31, 3_000_000_000])
 def test_unrank_is_exact_in_huge_clusters(n):
     b = torch.cat([torch.arange(n - 2000, n), torch.randint(1, n, (2000,), generator=stream())])
-    first, last = b * (b - 1) // 2, b * (b + 1) // 2 - 1  # where a rounded root would slip
+    first, last = b * (b - 1) // 2, b * (b + 1) // 2 - 1  # where the root could round wrongly
     for rank in (first, last, (first + last) // 2):
         low, high = unrank(rank)
         assert torch.equal(high, b)
@@ -190,8 +190,8 @@ def test_one_generator_gives_a_fresh_draw_each_time(enriched):
         ({"knn_ratio": 0.8, "spectral_ratio": 1, "spectral_budget": 2}, "32ee2603c305a8cb"),
     ],
 )
-def test_a_seed_gives_the_sample_it_always_gave(settings, digest):
-    """Results on record were trained on such samples: the random stream is used as it was then."""
+def test_samples_of_a_seed_do_not_change(settings, digest):
+    """Stored results were trained on such samples, so the use of the random stream must not change."""
     ring, near = [(i, (i + 1) % 60) for i in range(60)], [(i, i + s) for s in (2, 7, 11) for i in range(60 - s)]
     sample = draw(by_hand(ring, sorted(near), [i * 7 % 5 for i in range(60)]), seed=7, **settings)
     content = torch.stack([sample.src, sample.dst, sample.origin.long()]).numpy().tobytes()
@@ -199,7 +199,7 @@ def test_a_seed_gives_the_sample_it_always_gave(settings, digest):
 
 
 @pytest.mark.parametrize("ratio", [0.6, 1])
-def test_a_sampler_can_be_asked_again_at_other_ratios(enriched, ratio):
+def test_a_sampler_can_be_used_with_other_ratios(enriched, ratio):
     sampler = Sampler(enriched)
     sampler.sample(stream(), knn_ratio=1.6 - ratio, spectral_ratio=0.5)
     again = sampler.sample(stream(3), knn_ratio=ratio, spectral_ratio=0.5)
@@ -223,7 +223,7 @@ def test_in_order_is_sorted():
     assert torch.equal(in_order(numbers), numbers.sort().values)
 
 
-def test_a_ratio_alone_may_not_draw_a_hundred_pairs_per_node():
+def test_without_a_budget_more_than_a_hundred_pairs_per_node_are_refused():
     graph = Graph("large", sp.csr_array((2000, 1)), [])
     one_cluster = EnrichedGraph(graph, np.empty((2, 0), dtype=np.int64), np.zeros(2000, dtype=np.int64))
     with pytest.raises(

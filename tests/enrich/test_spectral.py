@@ -1,4 +1,4 @@
-"""Implicit spectral clustering against the explicit one."""
+"""Implicit spectral clustering compared with the explicit one."""
 
 from __future__ import annotations
 
@@ -155,19 +155,19 @@ def test_a_diagonal_rbf_affinity_is_reported(documents):
         spectral_clusters(documents[0], K, affinity="rbf", gamma=1.0, seed=0)
 
 
-def test_the_median_rule_is_not_reported(documents):
+def test_the_median_rule_gives_no_warning(documents):
     with warnings.catch_warnings():
         warnings.simplefilter("error", EnrichWarning)
         spectral_clusters(documents[0], K, affinity="rbf", seed=0)
 
 
 def test_rbf_refuses_large_graphs():
-    with pytest.raises(ValueError, match=r"stops at 20,000 nodes, got 20,001"):
+    with pytest.raises(ValueError, match=r"allows at most 20,000 nodes, got 20,001"):
         spectral_clusters(np.ones((20_001, 1)), 2, affinity="rbf", seed=0)
 
 
 def test_median_rule_refuses_equal_rows():
-    with pytest.raises(ValueError, match="median rule fails; give gamma"):
+    with pytest.raises(ValueError, match="median rule fails; set gamma"):
         spectral_clusters(np.ones((10, 2)), 2, affinity="rbf", seed=0)
 
 
@@ -187,7 +187,7 @@ def test_bad_arguments_are_named(arguments, message):
 
 
 @pytest.mark.slow
-def test_clusters_of_acm_know_the_labels(store: Store):
+def test_clusters_of_acm_match_the_labels(store: Store):
     stored = loadmat(store.root / "citation" / "acmv9.mat")
     y = np.asarray(stored["group"]).argmax(1)
     clusters = spectral_clusters(sp.csr_array(stored["attrb"]), 100, seed=0)

@@ -1,4 +1,4 @@
-"""A measurement of enriched graphs is a task of the store like any other: recorded whole, decided by its seed."""
+"""The measurement of enriched graphs and its record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def record():
     return TASK.perform(DOMAINS, device=CPU)
 
 
-def test_every_domain_is_measured_on_the_sample_that_inference_reads(record):
+def test_every_domain_is_measured_on_the_sample_that_inference_uses(record):
     assert list(record["metrics"]) == list(PROTOCOL.domains)
     for name, graph in DOMAINS.items():
         edges = enriched_edges(RECIPE, skeleton(graph, CPU), 0)
@@ -39,7 +39,7 @@ def test_every_domain_is_measured_on_the_sample_that_inference_reads(record):
         assert record["metrics"][name]["edge increase %"] > 10
 
 
-def test_a_record_says_how_it_came_about(record):
+def test_a_record_has_everything_that_decides_it(record):
     assert (record["kind"], record["benchmark"], record["options"], record["seed"]) == (
         "enrichment", "synthetic", OPTIONS, 0,
     )  # fmt: skip
@@ -53,7 +53,7 @@ def test_a_record_says_how_it_came_about(record):
     assert record["machine"]["torch"] == torch.__version__
 
 
-def test_a_record_comes_back_from_the_store(record, tmp_path):
+def test_a_record_is_stored_and_found(record, tmp_path):
     store = ResultStore(tmp_path)
     assert store.find(TASK) is None
     path = store.add(TASK, record)
@@ -76,11 +76,11 @@ def test_the_seed_decides_the_measures(record, tmp_path):
     assert all(other["metrics"][name] != record["metrics"][name] for name in DOMAINS)
 
 
-def test_domains_that_are_not_here_are_named(record):
+def test_missing_domains_are_named(record):
     name = PROTOCOL.targets[0]
     partly = TASK.perform({n: g for n, g in DOMAINS.items() if n != name}, device=CPU)
     assert partly["missing"] == [name]
     assert name not in partly["data"]
     assert partly["metrics"] == {n: m for n, m in record["metrics"].items() if n != name}
-    with pytest.raises(DataError, match="no domain's data is here"):
+    with pytest.raises(DataError, match=r"there is no data for any domain \(.*gamma.*\)"):
         TASK.perform({}, device=CPU)

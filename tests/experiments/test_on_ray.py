@@ -1,4 +1,4 @@
-"""Ray: a real cluster that loses a node in the midst of a suite, and what is asked of a cluster for each task."""
+"""Ray: a real cluster that loses a node during a run, and the resources requested for each task."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from types import SimpleNamespace
 
 import pytest
 
-sys.path.insert(0, str(HERE := Path(__file__).resolve().parent))  # workers must find the toys by name
+sys.path.insert(0, str(HERE := Path(__file__).resolve().parent))  # workers must be able to import the toy tasks
 from toy_task import OPTIONS, Toy, notes
 
 from edgemask.config import Recipe
 from edgemask.data import benchmark
+from edgemask.errors import MissingDependencyError
 from edgemask.experiments import on_ray
 from edgemask.experiments.needs import CONTEXT_MIB, MARGIN, Need, alike, need
 from edgemask.experiments.on_ray import OnRay
@@ -36,12 +37,14 @@ RUN = Run("synthetic", OPTIONS, benchmark("synthetic").protocols[0], "erm-mlp", 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A head without a CPU for tasks, and two nodes with one each; nothing of it in shared memory."""
+    """Start a head node without a CPU for tasks and two nodes with one CPU each, without shared memory."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'edgemask[cluster]'")
     from ray.cluster_utils import Cluster
 
     with (
-        tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder,  # short, for sockets' names
+        tempfile.TemporaryDirectory(
+            dir="/tmp", ignore_cleanup_errors=True
+        ) as folder,  # the names of sockets must be short
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -57,7 +60,7 @@ def cluster():
 
 
 @pytest.mark.slow
-def test_every_record_arrives_once_though_a_node_is_killed(cluster, tmp_path: Path):
+def test_every_record_is_written_once_although_a_node_is_killed(cluster, tmp_path: Path):
     held, nodes = cluster
     log, killed = str(tmp_path / "log"), []
 
@@ -86,7 +89,7 @@ def test_every_record_arrives_once_though_a_node_is_killed(cluster, tmp_path: Pa
     assert all(store.find(toy) for toy in toys)
     begun = Counter(line for line in notes(log) if line.startswith("begun"))
     assert len(begun) == 12
-    assert sum(begun.values()) > 12  # what ran on the killed node was run again
+    assert sum(begun.values()) > 12  # the tasks of the killed node ran again
 
 
 @pytest.mark.slow
@@ -101,11 +104,11 @@ def test_a_training_is_planned_and_run_on_a_node(cluster, tmp_path: Path):
     assert ResultStore(tmp_path / "r").find(RUN)["machine"]["device"].startswith("cpu")
 
 
-# ---- what is asked of a cluster ----------------------------------------------------------------------------
+# ---- requested resources -----------------------------------------------------------------------------------
 
 
 class FakeRay:
-    """A cluster of nodes of some resources on which tasks end at once, and are heard of one by one."""
+    """A fake cluster. Tasks end immediately and are reported one by one."""
 
     exceptions = SimpleNamespace(RayError=RuntimeError)
 
@@ -141,7 +144,7 @@ class FakeRay:
 
 @pytest.fixture
 def events(monkeypatch):
-    """What becomes of tasks on a fake cluster, where plans are as told."""
+    """Run tasks on a fake cluster with given plans and return the events."""
 
     def run(ray: FakeRay, tasks, plan=None, settings=CPU):
         @contextmanager
@@ -156,7 +159,7 @@ def events(monkeypatch):
     return run
 
 
-def test_each_kind_is_planned_once_and_asks_for_what_the_plan_says(events, tmp_path: Path, monkeypatch):
+def test_each_kind_is_planned_once_and_requests_the_planned_resources(events, tmp_path: Path, monkeypatch):
     log = str(tmp_path / "log")
     toys = [Toy(s, log, transfer=t) for t in range(2) for s in range(3)]
     monkeypatch.setattr(on_ray, "perform", lambda task, settings: {"seed": task.seed})
@@ -172,14 +175,14 @@ def test_each_kind_is_planned_once_and_asks_for_what_the_plan_says(events, tmp_p
     assert {settings.device for _, _, settings, _ in ray.calls} == {"cuda"}
 
 
-def test_no_more_is_handed_out_than_the_cluster_holds(events, tmp_path: Path):
+def test_no_more_tasks_are_submitted_than_fit_on_the_cluster(events, tmp_path: Path):
     ray = FakeRay({"CPU": 0}, {"CPU": 2}, {"CPU": 1})
     found = events(ray, [Toy(s, str(tmp_path / "log")) for s in range(9)])
     assert sum(isinstance(e, dict) for _, e in found) == 9
     assert ray.most == 3
 
 
-def test_what_no_node_holds_fails_and_the_others_run(events, tmp_path: Path):
+def test_a_task_too_large_for_every_node_fails_and_the_others_run(events, tmp_path: Path):
     toys = [Toy(s, str(tmp_path / "log"), transfer=s) for s in range(2)]
     ray = FakeRay({"CPU": 1, "memory": 2**30}, {"CPU": 1, "memory": 2**30})
     found = events(ray, toys, lambda task, settings: Need(0.0, 2000.0 if task.seed else 10.0))
@@ -188,12 +191,12 @@ def test_what_no_node_holds_fails_and_the_others_run(events, tmp_path: Path):
     assert isinstance(ended[0], dict)
 
 
-def test_a_cluster_without_a_place_for_anything_is_an_error(events, tmp_path: Path):
+def test_a_cluster_that_can_run_no_task_is_an_error(events, tmp_path: Path):
     with pytest.raises(ValueError, match="no node of the cluster has 1 CPU"):
         events(FakeRay({"CPU": 0}), [Toy(0, str(tmp_path / "log"))])
 
 
-def test_out_of_a_shared_gpus_memory_is_tried_on_a_whole_one_before_it_is_believed(events, tmp_path, monkeypatch):
+def test_a_task_out_of_memory_on_a_shared_gpu_is_repeated_on_a_whole_gpu(events, tmp_path, monkeypatch):
     tried = Counter()
 
     def perform(task, settings):
@@ -210,7 +213,7 @@ def test_out_of_a_shared_gpus_memory_is_tried_on_a_whole_one_before_it_is_believ
     assert {i: "failed" in e for i, e in found if isinstance(e, dict)} == {0: False, 1: True}
 
 
-def test_what_cannot_be_planned_is_said_and_gets_a_whole_gpu(events, tmp_path: Path, monkeypatch):
+def test_a_task_that_cannot_be_planned_gets_a_whole_gpu_with_a_warning(events, tmp_path: Path, monkeypatch):
     def fails(task, settings):
         raise ValueError("the configuration does not run")
 
@@ -222,7 +225,7 @@ def test_what_cannot_be_planned_is_said_and_gets_a_whole_gpu(events, tmp_path: P
     assert ray.calls[-1][3]["num_gpus"] == 1.0
 
 
-def test_a_task_lost_more_often_than_it_is_retried_fails_and_the_others_go_on(events, tmp_path: Path):
+def test_a_task_that_is_lost_too_often_fails_and_the_others_run(events, tmp_path: Path):
     found = events(FakeRay({"CPU": 1}, crash=(1,)), [Toy(s, str(tmp_path / "log")) for s in range(3)])
     ended = {i: e for i, e in found if not isinstance(e, Started)}
     assert ended[1] == Failed("The worker died unexpectedly")
@@ -230,7 +233,7 @@ def test_a_task_lost_more_often_than_it_is_retried_fails_and_the_others_go_on(ev
     assert isinstance(ended[2], dict)
 
 
-def test_folders_travel_whole(events, tmp_path: Path, monkeypatch):
+def test_workers_get_absolute_paths(events, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ray = FakeRay({"CPU": 1})
     elsewhere = Toy(0, str(tmp_path / "log"), benchmark="facebook100", options={})
@@ -241,7 +244,7 @@ def test_folders_travel_whole(events, tmp_path: Path, monkeypatch):
 
 
 @pytest.mark.parametrize(("address", "own"), [("local", True), ("10.0.0.1:6379", False)])
-def test_sigterm_stays_the_drivers_and_a_cluster_of_our_own_reports_to_nobody(monkeypatch, address, own):
+def test_the_sigterm_handler_stays_and_a_local_cluster_sends_no_statistics(monkeypatch, address, own):
     seen = []
 
     def init(**options):
@@ -260,20 +263,20 @@ def test_sigterm_stays_the_drivers_and_a_cluster_of_our_own_reports_to_nobody(mo
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ValueError, match=r"pip install 'edgemask\[cluster\]'"):
+    with pytest.raises(MissingDependencyError, match=r"needs Ray: install edgemask\[cluster\]"):
         next(OnRay(CPU, "auto").run([RUN]))
 
 
 # ---- needs -------------------------------------------------------------------------------------------------
 
 
-def test_tasks_that_differ_in_their_seed_alone_are_alike(tmp_path: Path):
+def test_tasks_that_differ_only_in_their_seed_are_alike(tmp_path: Path):
     assert alike(Toy(0, "log")) == alike(Toy(1, "log"))
     assert alike(Toy(0, "log")) != alike(Toy(0, "log", transfer=1))
     assert alike(Toy(0, "log")) != alike(Toy(0, "log", recipe=Recipe(k=3)))
 
 
-def test_a_need_is_the_plans_with_a_margin(monkeypatch):
+def test_a_need_is_the_prediction_with_a_margin(monkeypatch):
     from edgemask.experiments import needs
 
     def plan(sources, recipe, device, *, method, validation):
@@ -289,7 +292,7 @@ def test_a_need_is_the_plans_with_a_margin(monkeypatch):
     assert found == Need((MARGIN * 800 + CONTEXT_MIB) / 16384, MARGIN * 1000, 7.0)
 
 
-def test_a_need_that_is_not_known_is_a_whole_gpu_where_there_are_any(tmp_path: Path):
+def test_an_unknown_need_is_a_whole_gpu_unless_the_device_is_a_cpu(tmp_path: Path):
     assert need(Toy(0, "log"), CPU) == Need(0.0)
     assert need(Toy(0, "log"), Settings(device="cuda")) == Need(1.0)
     social = benchmark("facebook100")

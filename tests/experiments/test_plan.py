@@ -1,4 +1,4 @@
-"""`plan`: the arithmetic on made-up measurements, stand-ins, and one real prediction."""
+"""`plan`: its arithmetic on artificial measurements, stand-ins, and one real prediction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def graph(name: str, nodes: int, degree: float = 6, kind: str = "dense") -> Grap
 
 
 def fake_probe(monkeypatch, **costs):
-    """Levels 'measured' by formulas of nodes and edges: what `plan` makes of them can be told in advance."""
+    """Replace measurements by formulas of nodes and edges, so that the result of `plan` is known in advance."""
 
     def cost(name, nodes, edges):
         return costs.get(name, lambda n, e: 0.0)(nodes, edges)
@@ -68,7 +68,7 @@ def fake_probe(monkeypatch, **costs):
     monkeypatch.setattr(planning, "Probe", Fake)
 
 
-# ---- laws of growth --------------------------------------------------------------------------------------
+# ---- growth laws -----------------------------------------------------------------------------------------
 
 
 def test_a_law_finds_the_shares_it_was_made_of():
@@ -84,7 +84,7 @@ def test_a_law_goes_through_its_last_point_and_never_falls():
     assert law((1, 9000)) >= 1.1
 
 
-def test_one_point_or_a_cost_of_nothing_make_a_law_too():
+def test_a_law_accepts_a_single_point_and_costs_of_zero():
     assert Law.of([(1, 50)], [3.0])((1, 50)) == pytest.approx(3.0)
     assert Law.of([(1, 10), (1, 20)], [0.0, 0.0])((1, 1000)) < 1e-6
 
@@ -93,8 +93,8 @@ def test_the_neighbour_search_grows_with_the_square_and_the_clusters_with_the_no
     measured = [{"nodes": n, "seconds": {"knn": 1e-8 * n * n, "spectral": 1e-5 * n}} for n in (1000, 3000, 9000)]
     assert enrichment(recipe("robust"), 90_000, measured) == pytest.approx(81 + 0.9, rel=0.3)
     indexed = [{"nodes": n, "seconds": {"knn": 1e-4 * n}} for n in (1000, 3000, 9000)]
-    ahead = enrichment(recipe("robust", knn_exact_up_to=5000), 90_000, indexed)
-    assert 9 <= ahead < 9 * np.log(90_000) / np.log(9000)
+    predicted = enrichment(recipe("robust", knn_exact_up_to=5000), 90_000, indexed)
+    assert 9 <= predicted < 9 * np.log(90_000) / np.log(9000)
 
 
 def test_more_pairs_than_a_sampler_draws_are_refused():
@@ -127,10 +127,10 @@ def test_a_stand_in_keeps_hubs_within_its_size():
     assert part.degrees.max() < 500
 
 
-def test_the_edges_of_an_epoch_are_foretold_from_a_stand_in():
-    settled, whole = recipe("robust", **SMALL), graph("a", 6000)
+def test_the_edges_of_an_epoch_are_predicted_from_a_stand_in():
+    config, whole = recipe("robust", **SMALL), graph("a", 6000)
     part = stand_in(whole, 1500, 1500)
-    small = settled.replace(spectral_ratio=min(1.0, settled.spectral_ratio * 4))
+    small = config.replace(spectral_ratio=min(1.0, config.spectral_ratio * 4))
 
     def drawn(r: Recipe, g: Graph) -> tuple[int, object]:
         sampler = make_sampler(r, g, torch.device("cpu"), None)
@@ -141,10 +141,10 @@ def test_the_edges_of_an_epoch_are_foretold_from_a_stand_in():
         "nodes": [1500], "original": [part.num_edges], "edges": [edges],
         "knn_pairs": [sampler.num_knn_pairs], "spectral_pairs": [sampler.num_spectral_pairs],
     }  # fmt: skip
-    assert epoch_edges(settled, whole, measured, 0) == pytest.approx(drawn(settled, whole)[0], rel=0.25)
+    assert epoch_edges(config, whole, measured, 0) == pytest.approx(drawn(config, whole)[0], rel=0.25)
 
 
-def test_levels_grow_up_to_the_graphs_themselves_where_they_are_small():
+def test_levels_grow_up_to_the_graphs_themselves_if_they_are_small():
     small, large = graph("a", 3000), SimpleNamespace(num_nodes=10**6, is_sparse=True)
     assert level_sizes([small]) == [2000, 3000]
     assert level_sizes([graph("a", 500)]) == [500]
@@ -153,16 +153,16 @@ def test_levels_grow_up_to_the_graphs_themselves_where_they_are_small():
     assert level_sizes([wide]) == [2000, 6000]
 
 
-def test_a_level_is_the_graphs_in_small_under_a_recipe_to_match(tmp_path):
-    sources, settled = [graph("a", 30_000), graph("b", 400)], recipe("robust")
-    level = write_level(6080, sources, [graph("v", 4000)], settled, tmp_path)
+def test_a_level_has_smaller_graphs_and_a_matching_recipe(tmp_path):
+    sources, config = [graph("a", 30_000), graph("b", 400)], recipe("robust")
+    level = write_level(6080, sources, [graph("v", 4000)], config, tmp_path)
     sizes = [read_graph(path).num_nodes for path in level["sources"] + level["validation"]]
     part = 6080 / 34_400
-    assert sizes == [round(30_000 * part), FEWEST, round(4000 * part)]  # a fifth of 400 is no graph to learn from
-    assert Recipe.from_json(level["recipe"]).spectral_ratio == pytest.approx(settled.spectral_ratio / part)
-    whole = write_level(3000, [graph("a", 3000)], [], settled, tmp_path)
+    assert sizes == [round(30_000 * part), FEWEST, round(4000 * part)]  # a fifth of 400 nodes is too small
+    assert Recipe.from_json(level["recipe"]).spectral_ratio == pytest.approx(config.spectral_ratio / part)
+    whole = write_level(3000, [graph("a", 3000)], [], config, tmp_path)
     assert read_graph(whole["sources"][0]) == graph("a", 3000)
-    assert Recipe.from_json(whole["recipe"]).spectral_ratio == settled.spectral_ratio
+    assert Recipe.from_json(whole["recipe"]).spectral_ratio == config.spectral_ratio
 
 
 def test_a_level_for_batches_has_labels_for_two_of_them(tmp_path):
@@ -176,59 +176,59 @@ def test_a_level_for_batches_has_labels_for_two_of_them(tmp_path):
 def test_every_stage_of_the_selection_is_counted(monkeypatch):
     fake_probe(monkeypatch, round=lambda n, e: 4e-4 * n, build=lambda n, e: 4e-3 * n, knn=lambda n, e: 16e-6 * n * n)
     a, b = graph("a", 1000), graph("b", 2000)
-    ahead = plan([a, b], recipe("robust", epochs=50), "cpu")
-    assert ahead.rule == "leave-one-source-out"
-    assert [s.name for s in ahead.stages] == ["without a", "without b", "all sources"]
-    assert [s.seconds for s in ahead.stages] == pytest.approx([50 * 0.8 + 8, 50 * 0.4 + 4, 50 * 1.2 + 12], rel=0.03)
-    assert ahead.epoch_seconds == pytest.approx(1.2, rel=1e-3)
-    assert ahead.enrich_seconds == pytest.approx(16 + 64, rel=1e-2)
-    assert ahead.total_seconds == pytest.approx(4 + 80 + 144, rel=1e-2)
-    assert ahead.whole
-    assert "these graphs" in ahead.basis
+    predicted = plan([a, b], recipe("robust", epochs=50), "cpu")
+    assert predicted.rule == "leave-one-source-out"
+    assert [s.name for s in predicted.stages] == ["without a", "without b", "all sources"]
+    assert [s.seconds for s in predicted.stages] == pytest.approx([50 * 0.8 + 8, 50 * 0.4 + 4, 50 * 1.2 + 12], rel=0.03)
+    assert predicted.epoch_seconds == pytest.approx(1.2, rel=1e-3)
+    assert predicted.enrich_seconds == pytest.approx(16 + 64, rel=1e-2)
+    assert predicted.total_seconds == pytest.approx(4 + 80 + 144, rel=1e-2)
+    assert predicted.whole
+    assert "these graphs" in predicted.basis
 
 
-def test_evaluations_are_counted_where_the_rule_looks_every_few_epochs(monkeypatch):
+def test_evaluations_are_counted_if_the_rule_scores_every_few_epochs(monkeypatch):
     fake_probe(monkeypatch, round=lambda n, e: 1.0, score=lambda n, e: 10.0)
-    settled = recipe("robust", epochs=20, eval_every=5)
-    assert plan([graph("a", 500)], settled, "cpu").train_seconds == pytest.approx(20 + 40)
-    assert plan([graph("a", 500)], settled, "cpu", validation=[graph("v", 500)]).rule == "validation"
-    two = plan([graph("a", 500), graph("b", 500)], settled, "cpu")
+    config = recipe("robust", epochs=20, eval_every=5)
+    assert plan([graph("a", 500)], config, "cpu").train_seconds == pytest.approx(20 + 40)
+    assert plan([graph("a", 500)], config, "cpu", validation=[graph("v", 500)]).rule == "validation"
+    two = plan([graph("a", 500), graph("b", 500)], config, "cpu")
     assert two.train_seconds == pytest.approx(20 * (0.5 + 0.5 + 1))
 
 
 def test_batches_are_counted_by_rounds(monkeypatch):
     fake_probe(monkeypatch, round=lambda n, e: 0.5, shared=lambda n, e: 1e-3 * n)
-    settled = recipe("robust", epochs=10, batch_size=64, fan_out=3, select="last", alpha=(0.0,))
-    ahead = plan([graph("a", 3200)], settled, "cpu", method="edgemask-dg")
-    assert ahead.epoch_seconds == pytest.approx(3.2 + 50 * 0.5, rel=0.01)
+    config = recipe("robust", epochs=10, batch_size=64, fan_out=3, select="last", alpha=(0.0,))
+    predicted = plan([graph("a", 3200)], config, "cpu", method="edgemask-dg")
+    assert predicted.epoch_seconds == pytest.approx(3.2 + 50 * 0.5, rel=0.01)
 
 
 def test_a_batch_reaches_all_of_a_small_graph_and_a_bounded_part_of_a_large_one():
-    settled = recipe("robust", batch_size=10, fan_out=5)  # three hops of a GCN of two layers
+    config = recipe("robust", batch_size=10, fan_out=5)  # three hops of a GCN of two layers
 
     def reached(nodes: int) -> float:
-        return Sizes(np.array([nodes]), np.array([20 * nodes]), np.array([nodes])).reached(settled)
+        return Sizes(np.array([nodes]), np.array([20 * nodes]), np.array([nodes])).reached(config)
 
     assert reached(50) == pytest.approx(50, rel=0.01)
     assert reached(10**7) == pytest.approx(10 * (1 + 5 + 25 + 125), rel=0.01)
 
 
-def test_costs_of_a_large_graph_are_carried_over(monkeypatch):
+def test_costs_of_a_large_graph_are_extrapolated(monkeypatch):
     fake_probe(monkeypatch, round=lambda n, e: 0.1 + 1e-5 * n + 1e-6 * e, device=lambda n, e: 400 + 0.01 * n)
     large = graph("a", 210_000, degree=2)
-    ahead = plan([large], recipe("robust", epochs=1), "cpu", method="edgemask-dg")
-    assert ahead.epoch_seconds == pytest.approx(0.1 + 2.1 + 1e-6 * large.num_edges, rel=0.05)
-    assert ahead.peak_mib == pytest.approx(2500, rel=0.02)
-    assert not ahead.whole
-    assert "stand-ins of 2,000, 6,000, 18,000, 54,000 nodes" in ahead.basis
+    predicted = plan([large], recipe("robust", epochs=1), "cpu", method="edgemask-dg")
+    assert predicted.epoch_seconds == pytest.approx(0.1 + 2.1 + 1e-6 * large.num_edges, rel=0.05)
+    assert predicted.peak_mib == pytest.approx(2500, rel=0.02)
+    assert not predicted.whole
+    assert "stand-ins of 2,000, 6,000, 18,000, 54,000 nodes" in predicted.basis
 
 
-def test_what_does_not_fit_comes_with_what_would(monkeypatch):
+def test_a_plan_that_does_not_fit_suggests_settings(monkeypatch):
     fake_probe(monkeypatch, device=lambda n, e: 1e9)
-    ahead = plan([graph("a", 500)], recipe("paper", knn_ratio=1.0), "cpu")
-    assert not ahead.fits
-    assert ahead.free_mib == pytest.approx(free_memory(), rel=0.5)
-    assert any("backbone" in s for s in ahead.suggestions())
+    predicted = plan([graph("a", 500)], recipe("paper", knn_ratio=1.0), "cpu")
+    assert not predicted.fits
+    assert predicted.free_mib == pytest.approx(free_memory(), rel=0.5)
+    assert any("backbone" in s for s in predicted.suggestions())
     fake_probe(monkeypatch, device=lambda n, e: 1.0)
     assert plan([graph("a", 500)], recipe("paper"), "cpu").fits
 
@@ -236,42 +236,42 @@ def test_what_does_not_fit_comes_with_what_would(monkeypatch):
 def test_the_job_is_checked_before_anything_is_measured():
     with pytest.raises(ValueError, match="no method 'magic'"):
         plan([graph("a", 500)], recipe("robust"), "cpu", method="magic")
-    with pytest.raises(ValueError, match="needs validation domains"):
+    with pytest.raises(ValueError, match="needs validation graphs"):
         plan([graph("a", 500)], recipe("robust", select="validation"), "cpu")
     with pytest.raises(ValueError, match="backbone = 'mlp' ignores edges"):
         plan([graph("a", 500)], recipe("robust", backbone="mlp"), "cpu")
 
 
-# ---- the real thing --------------------------------------------------------------------------------------
+# ---- real measurements -----------------------------------------------------------------------------------
 
 
 def test_a_probe_measures_enrichment_epochs_and_peaks():
-    settled = recipe("robust", **SMALL)
-    found = probe.measure("edgemask-dg-star", settled, [graph("a", 600)], [], torch.device("cpu"))
-    assert found["nodes"] == [600]
-    assert found["edges"][0] > found["original"][0]
-    assert found["round"] > 0
-    assert found["score"] > 0  # one source: a part of its labels is looked at
-    assert all(peak["host"] > 50 for peak in found["peaks"])
-    assert set(found["enrich"][0]["seconds"]) >= {"knn", "spectral"}
+    config = recipe("robust", **SMALL)
+    measured = probe.measure("edgemask-dg-star", config, [graph("a", 600)], [], torch.device("cpu"))
+    assert measured["nodes"] == [600]
+    assert measured["edges"][0] > measured["original"][0]
+    assert measured["round"] > 0
+    assert measured["score"] > 0  # with one source, a part of its labels is scored
+    assert all(peak["host"] > 50 for peak in measured["peaks"])
+    assert set(measured["enrich"][0]["seconds"]) >= {"knn", "spectral"}
 
 
-def test_a_probe_of_batches_tells_rounds_from_what_they_share():
-    settled = recipe("robust", batch_size=100, fan_out=3, **SMALL)
-    found = probe.measure("edgemask-dg-star", settled, [graph("a", 600)], [], torch.device("cpu"))
-    assert found["shared"] > 0
-    assert found["round"] > 0
+def test_a_probe_of_batches_separates_rounds_from_their_shared_work():
+    config = recipe("robust", batch_size=100, fan_out=3, **SMALL)
+    measured = probe.measure("edgemask-dg-star", config, [graph("a", 600)], [], torch.device("cpu"))
+    assert measured["shared"] > 0
+    assert measured["round"] > 0
 
 
-def test_a_plan_is_near_the_truth():
-    sources, settled = [graph("a", 800), graph("b", 500)], recipe("robust", epochs=6, **SMALL)
+def test_a_plan_is_close_to_the_measured_time():
+    sources, config = [graph("a", 800), graph("b", 500)], recipe("robust", epochs=6, **SMALL)
     stamps: list[float] = []
-    ahead = plan(sources, settled, "cpu")
-    Fit(Game, settled, sources, on_epoch=lambda *_: stamps.append(time.perf_counter())).run()
+    predicted = plan(sources, config, "cpu")
+    Fit(Game, config, sources, on_epoch=lambda *_: stamps.append(time.perf_counter())).run()
     epoch = float(np.median(np.diff(stamps[-6:])))
-    assert epoch / 4 < ahead.epoch_seconds < 4 * epoch
-    assert 100 < ahead.peak_mib < 4000
-    assert ahead.start_seconds > 0
+    assert epoch / 4 < predicted.epoch_seconds < 4 * epoch
+    assert 100 < predicted.peak_mib < 4000
+    assert predicted.start_seconds > 0
 
 
 def test_a_probe_that_fails_says_why(monkeypatch, tmp_path):
@@ -287,7 +287,7 @@ def test_the_command_prints_stages_memory_and_verdict(monkeypatch, tmp_path: Pat
     for name, path in zip("ab", paths, strict=True):
         write_graph(graph(name, 500), path)
     arguments = ["plan", *paths, "--set", "epochs=200", "--device", "cpu"]
-    said = CliRunner().invoke(app, arguments, catch_exceptions=False).output
+    output = CliRunner().invoke(app, arguments, catch_exceptions=False).output
     for words in (
         "train, without a",
         "train, all sources",
@@ -296,7 +296,7 @@ def test_the_command_prints_stages_memory_and_verdict(monkeypatch, tmp_path: Pat
         "0.50 GiB",
         "it fits",
     ):
-        assert words in said
+        assert words in output
     fake_probe(monkeypatch, device=lambda n, e: 1e9)
-    said = CliRunner().invoke(app, arguments, catch_exceptions=False).output
-    assert "does not fit" in said
+    output = CliRunner().invoke(app, arguments, catch_exceptions=False).output
+    assert "does not fit" in output

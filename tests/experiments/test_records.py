@@ -1,8 +1,9 @@
-"""The result store: keyed by all that decides a run, written once and whole, trusted only while unaltered."""
+"""The result store: keys, writing, reading and checking, packing."""
 
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import shutil
@@ -15,18 +16,20 @@ import pytest
 
 from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
-from edgemask.errors import RecordError
-from edgemask.experiments.records import ResultStore, digest, key, read_record
+from edgemask.errors import FileError, RecordError, RecordExistsError
+from edgemask.experiments import records
+from edgemask.experiments.records import LazyJSON, ResultStore, digest, key, pack, read_record
 from edgemask.experiments.run import Run
 from edgemask.protocol import Protocol
 
+CHANGED = "was changed after it was written: its digest does not match"
 DOMAINS = demo_family(80)
 PROTOCOL = Protocol("alpha→gamma", ("alpha",), ("gamma",), ("micro_f1",), validation=("beta",))
 RUN = Run("toy", {"nodes": 80}, PROTOCOL, "erm-gcn", Recipe(mask=False, backbone="gcn"), 0)
 
 
 def record(run: Run = RUN, domains=DOMAINS, value: float = 0.5):
-    """What a run returns, without the run."""
+    """Return what a run would return, without running it."""
     return run.describe() | {
         "data": {name: domains[name].hash for name in run.protocol.domains},
         "metrics": {"gamma": {"micro_f1": value}},
@@ -61,7 +64,7 @@ def shuffled(name: str):
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_all_that_decides_a_run_changes_its_key_and_finds_nothing(store: ResultStore, change):
+def test_everything_that_decides_a_run_changes_its_key(store: ResultStore, change):
     store.add(RUN, record())
     other = replace(RUN, **change)
     assert key(record(other)) != key(record())
@@ -69,11 +72,11 @@ def test_all_that_decides_a_run_changes_its_key_and_finds_nothing(store: ResultS
     assert store.find(RUN)["seed"] == 0
 
 
-def test_the_codes_version_changes_the_key():
+def test_the_results_revision_changes_the_key():
     assert key(record() | {"code": "0.0.1"}) != key(record())
 
 
-def test_the_data_change_the_key_and_the_metrics_do_not():
+def test_data_change_the_key_and_metrics_do_not():
     assert key(record(domains=shuffled("alpha"))) != key(record())
     assert key(record(value=0.9)) == key(record())
 
@@ -87,7 +90,7 @@ def test_a_setting_at_its_default_does_not_change_the_key():
 # ---- writing ---------------------------------------------------------------------------------------------
 
 
-def test_what_was_written_is_found_again_and_told_apart_by_data(store: ResultStore):
+def test_a_written_record_is_found_by_run_and_data(store: ResultStore):
     path = store.add(RUN, record())
     assert path.parent == store.root / "toy" / "erm-gcn"
     for seen in (store, ResultStore(store.root)):
@@ -101,7 +104,7 @@ def test_what_was_written_is_found_again_and_told_apart_by_data(store: ResultSto
 def test_records_of_one_run_on_different_data_are_an_error_unless_the_data_is_given(store: ResultStore):
     store.add(RUN, record())
     store.add(RUN, record(domains=shuffled("alpha")))
-    with pytest.raises(RecordError, match="records of the same run on different data"):
+    with pytest.raises(RecordError, match="there are records of this run on different data"):
         store.find(RUN)
     assert store.find(RUN, DOMAINS) is not None
 
@@ -115,7 +118,7 @@ def test_a_record_is_never_written_again(store: ResultStore):
     assert path.read_bytes() == before
 
 
-def test_of_many_writers_one_is_first_and_its_record_stays(tmp_path: Path):
+def test_only_the_first_of_many_writers_succeeds(tmp_path: Path):
     def write(value: int) -> bool:
         try:
             ResultStore(tmp_path).add(RUN, record(value=value / 100))
@@ -130,7 +133,7 @@ def test_of_many_writers_one_is_first_and_its_record_stays(tmp_path: Path):
 
 
 @pytest.mark.parametrize("call", ["fsync", "link"])
-def test_a_write_that_dies_leaves_nothing(store: ResultStore, monkeypatch, call):
+def test_a_failed_write_leaves_no_file(store: ResultStore, monkeypatch, call):
     def die(*_):
         raise OSError("disk full")
 
@@ -145,7 +148,7 @@ def test_a_write_that_dies_leaves_nothing(store: ResultStore, monkeypatch, call)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'"text"', b"null", b'{"key": "k"}', b"\xff\xfe"])
-def test_foreign_files_are_reported_and_skipped(store: ResultStore, content):
+def test_files_that_are_not_records_are_reported_and_skipped(store: ResultStore, content):
     store.add(RUN, record())
     path = store.root / "toy" / "erm-gcn" / "p-seed0-k.json"
     path.write_bytes(content)
@@ -184,15 +187,15 @@ def alter_recipe(held):
 @pytest.mark.parametrize(
     ("alter", "why"),
     [
-        (alter_metrics, "was altered after it was written"),
-        (alter_seed, "was altered after it was written"),
-        (alter_a_curve, "was altered after it was written"),
-        (rename_a_curve, "was altered after it was written"),
+        (alter_metrics, CHANGED),
+        (alter_seed, CHANGED),
+        (alter_a_curve, CHANGED),
+        (rename_a_curve, CHANGED),
         (alter_seed_and_seal, "holds the record of another run"),
         (alter_recipe, "is not a result record"),
     ],
 )
-def test_an_altered_record_is_not_trusted(store: ResultStore, alter, why):
+def test_a_changed_record_is_rejected(store: ResultStore, alter, why):
     path = store.add(RUN, record())
     held = json.loads(path.read_text())
     alter(held)
@@ -210,7 +213,7 @@ def test_an_altered_record_is_not_trusted(store: ResultStore, alter, why):
         None,
     ],
 )
-def test_any_curves_are_trusted_as_written_in_any_order_of_keys(store: ResultStore, curves):
+def test_any_curves_and_any_order_of_keys_are_accepted(store: ResultStore, curves):
     path = store.add(RUN, record() | {"curves": curves, "mask": {"curves": curves}})
     held = json.loads(path.read_text())
     path.write_text(json.dumps({k: held[k] for k in reversed(held)}))
@@ -219,7 +222,7 @@ def test_any_curves_are_trusted_as_written_in_any_order_of_keys(store: ResultSto
     assert repr(again.records[0]["curves"]) == repr(curves)
 
 
-def test_a_truncated_or_renamed_record_is_not_trusted(store: ResultStore):
+def test_a_truncated_or_renamed_record_is_rejected(store: ResultStore):
     path = store.add(RUN, record())
     renamed = path.with_name("alpha-to-gamma-seed0-0123456789abcdef.json")
     shutil.copy(path, renamed)
@@ -227,7 +230,7 @@ def test_a_truncated_or_renamed_record_is_not_trusted(store: ResultStore):
     assert set(ResultStore(store.root).rejected) == {path, renamed}
 
 
-def test_two_machines_folders_merge_by_copying(tmp_path: Path):
+def test_folders_of_two_machines_merge_by_copying(tmp_path: Path):
     one, two = ResultStore(tmp_path / "one"), ResultStore(tmp_path / "two")
     for held, seeds in ((one, (0, 1)), (two, (1, 2))):
         for seed in seeds:
@@ -248,13 +251,298 @@ def test_a_copy_of_a_record_in_another_folder_counts_once(store: ResultStore):
     assert "repeats the record in" in again.rejected[twin]
 
 
-def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path):
+def test_a_file_instead_of_the_folder_is_an_error(tmp_path: Path):
     (tmp_path / "results").write_text("")
-    with pytest.raises(NotADirectoryError, match="is not a folder of results"):
+    with pytest.raises(FileError, match="is not a folder of results"):
         ResultStore(tmp_path / "results")
 
 
-def test_a_protocol_is_kept_whole(store: ResultStore):
+def test_a_record_has_the_whole_protocol(store: ResultStore):
     store.add(RUN, record())
     held = dict(store.find(RUN)["protocol"])
     assert held == json.loads(json.dumps(asdict(PROTOCOL)))
+
+
+# ---- packing ---------------------------------------------------------------------------------------------
+
+
+CURVES = {"loss": [1.0, None, 1e-05], "a\u2028b\x85": [0.1 + 0.2]}  # with characters at which str.splitlines splits
+
+
+def fill(store: ResultStore, seeds=range(3), methods=("erm-gcn", "erm-gcn-enriched", "mmd")) -> None:
+    """Write a record for every method and seed."""
+    for method in methods:
+        for seed in seeds:
+            run = replace(RUN, method=method, seed=seed)
+            explorer = {"explorer": {"gamma": {"mask": "abc"}}} if seed else {}
+            store.add(run, record(run, value=seed / 7) | {"curves": CURVES} | explorer)
+
+
+def contents(store: ResultStore) -> list[dict]:
+    """Return the records in their order, as plain JSON."""
+    return [{k: dict(v) if isinstance(v, LazyJSON) else v for k, v in r.items()} for r in store]
+
+
+def loose(root: Path) -> list[Path]:
+    return sorted(root.rglob("*.json"))
+
+
+def packed_files(root: Path) -> tuple[Path, Path]:
+    return root / "toy" / "erm-gcn.jsonl", root / "toy" / "erm-gcn.parts.xz"
+
+
+@pytest.fixture
+def packed(store: ResultStore) -> Path:
+    """Return the folder of a store of three packed records of one method."""
+    fill(store, methods=("erm-gcn",))
+    pack(ResultStore(store.root))
+    return store.root
+
+
+def test_packing_keeps_keys_digests_curves_and_order(store: ResultStore):
+    fill(store)
+    before = ResultStore(store.root)
+    expected = contents(before)
+    written = pack(before)
+    after = ResultStore(store.root)
+    assert not after.rejected
+    assert contents(after) == expected
+    assert [r["key"] for r in after] == [r["key"] for r in before]
+    assert [r["digest"] for r in after] == [r["digest"] for r in before] == [digest(r) for r in after]
+    assert all(r["curves"] == CURVES for r in after)
+    assert loose(store.root) == []
+    names = ("erm-gcn.jsonl", "erm-gcn-enriched.jsonl", "mmd.jsonl")
+    assert sorted(written) == sorted(store.root / "toy" / name for name in names)
+    assert sorted(p.name for p in (store.root / "toy").iterdir()) == sorted(
+        (*names, *(name.replace(".jsonl", ".parts.xz") for name in names))
+    )
+    for method in ("erm-gcn", "mmd"):
+        run = replace(RUN, method=method, seed=2)
+        assert after.find(run, DOMAINS)["seed"] == 2
+        assert after.path_of(after.find(run)) == store.root / "toy" / f"{method}.jsonl"
+    assert before.path_of(before.find(RUN)) == store.root / "toy" / "erm-gcn.jsonl"
+
+
+def test_packing_again_writes_nothing(packed: Path):
+    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in packed.rglob("*") if p.is_file()}
+    assert pack(ResultStore(packed)) == []
+    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in packed.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("curves", [{}, None, [], "text", {"a": [], "b": [float("nan")]}])
+def test_any_curves_survive_packing(store: ResultStore, curves):
+    store.add(RUN, record() | {"curves": curves})
+    pack(ResultStore(store.root))
+    again = ResultStore(store.root)
+    assert not again.rejected
+    (found,) = contents(again)
+    assert repr(found["curves"]) == repr(curves)
+
+
+def test_packed_and_loose_records_mix(packed: Path):
+    fill(ResultStore(packed), seeds=(3, 4), methods=("erm-gcn", "mmd"))
+    mixed = ResultStore(packed)
+    assert not mixed.rejected
+    assert len(loose(packed)) == 4
+    assert sorted((r["method"], r["seed"]) for r in mixed) == [
+        *(("erm-gcn", seed) for seed in range(5)), ("mmd", 3), ("mmd", 4),
+    ]  # fmt: skip
+    pack(mixed)
+    again = ResultStore(packed)
+    assert loose(packed) == []
+    assert not again.rejected
+    assert {r["digest"] for r in again} == {r["digest"] for r in mixed}
+    assert len(again) == 7
+
+
+def test_a_record_added_after_packing_is_found(packed: Path):
+    run = replace(RUN, seed=9)
+    store = ResultStore(packed)
+    path = store.add(run, record(run))
+    for seen in (store, ResultStore(packed)):
+        assert seen.path_of(seen.find(run)) == path
+        assert len(seen) == 4
+
+
+def test_a_record_that_is_packed_is_never_written_again(packed: Path):
+    store = ResultStore(packed)
+    with pytest.raises(RecordExistsError, match=re.escape(f"{packed_files(packed)[0]} exists")):
+        store.add(RUN, record(value=0.9))
+    assert loose(packed) == []
+    assert len(store) == 3
+
+
+def change_a_value(text: str) -> str:
+    return text.replace('"micro_f1": 0.14285714285714285', '"micro_f1": 0.99')
+
+
+def break_a_line(text: str) -> str:
+    first, second, third = text.splitlines()
+    return "\n".join([first, second[:-9], third]) + "\n"
+
+
+def nest_a_line_deeply(text: str) -> str:
+    first, _, third = text.splitlines()
+    return "\n".join([first, "[" * 100_000 + "]" * 100_000, third]) + "\n"
+
+
+def replace_a_line(text: str) -> str:
+    first, _, third = text.splitlines()
+    return "\n".join([first, "[]", third]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (change_a_value, CHANGED),
+        (break_a_line, "is not a result record"),
+        (nest_a_line_deeply, "is not a result record"),
+        (replace_a_line, "is not a result record"),
+    ],
+)
+def test_a_changed_line_is_rejected_and_the_other_lines_are_read(packed: Path, change, why):
+    path, _ = packed_files(packed)
+    changed = change(path.read_text(encoding="utf-8"))
+    assert changed != path.read_text(encoding="utf-8")
+    path.write_text(changed, encoding="utf-8")
+    again = ResultStore(packed)
+    assert list(again.rejected) == [path]
+    assert again.rejected[path].startswith(f"{path}, line 2 {why}")
+    assert sorted(r["seed"] for r in again) == [0, 2]
+    with pytest.raises(RecordError, match=f"nothing was packed: {re.escape(str(path))}, line 2"):
+        pack(again)
+
+
+def test_several_changed_lines_are_counted(packed: Path):
+    path, _ = packed_files(packed)
+    path.write_text(path.read_text(encoding="utf-8").replace('"micro_f1": 0.', '"micro_f1": 1.'), encoding="utf-8")
+    again = ResultStore(packed)
+    assert len(again) == 0
+    assert again.rejected == {path: f"{path}, line 1 {CHANGED} (3 lines of this file are not valid)"}
+
+
+def test_a_line_that_occurs_twice_counts_once(packed: Path):
+    path, _ = packed_files(packed)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text + text.splitlines()[0] + "\n", encoding="utf-8")
+    again = ResultStore(packed)
+    assert len(again) == 3
+    assert again.rejected == {path: f"{path}, line 4 repeats the record in {path}"}
+
+
+def test_changed_curves_are_rejected_with_the_line_of_their_record(packed: Path):
+    path, parts = packed_files(packed)
+    lines = lzma.decompress(parts.read_bytes()).decode().split("\n")
+    own = ResultStore(packed).find(replace(RUN, seed=1))["key"]
+    changed = [line.replace("[1.0, null", "[1.5, null") if line.startswith(own) else line for line in lines]
+    assert changed != lines
+    parts.write_bytes(lzma.compress("\n".join(changed).encode()))
+    again = ResultStore(packed)
+    assert again.rejected == {path: f"{path}, line 2 {CHANGED}"}
+    assert sorted(r["seed"] for r in again) == [0, 2]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing", "empty", "other bytes", "other text", "a folder"])
+def test_a_damaged_or_missing_parts_file_is_rejected_by_name(packed: Path, damage):
+    path, parts = packed_files(packed)
+    data = parts.read_bytes()
+    parts.unlink()
+    match damage:
+        case "truncated":
+            parts.write_bytes(data[: len(data) // 2])
+        case "empty":
+            parts.write_bytes(b"")
+        case "other bytes":
+            parts.write_bytes(b"not compressed")
+        case "other text":
+            parts.write_bytes(lzma.compress(b"a line without tabs\n"))
+        case "a folder":
+            parts.mkdir()
+    fill(ResultStore(packed), seeds=(7,), methods=("mmd",))
+    again = ResultStore(packed)
+    assert list(again.rejected) == [path]
+    assert again.rejected[path].startswith(f"{parts} is missing or damaged, so {path} cannot be read: ")
+    assert [(r["method"], r["seed"]) for r in again] == [("mmd", 7)]
+    with pytest.raises(RecordError, match="nothing was packed: "):
+        pack(again)
+    assert len(loose(packed)) == 1
+
+
+def test_an_interrupted_packing_loses_and_doubles_nothing_and_is_completed_later(store: ResultStore, monkeypatch):
+    fill(store)
+    before = {r["key"]: r["digest"] for r in ResultStore(store.root)}
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "_delete", lambda paths: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            pack(ResultStore(store.root))
+    assert len(loose(store.root)) == len(before)
+    halfway = ResultStore(store.root)
+    assert {r["key"]: r["digest"] for r in halfway} == before
+    assert len(halfway) == len(before)
+    assert len(halfway.rejected) == 3  # the files of the one method that was packed
+    assert all("repeats the record in" in why for why in halfway.rejected.values())
+    pack(halfway)
+    assert halfway.rejected == {}
+    after = ResultStore(store.root)
+    assert not after.rejected
+    assert {r["key"]: r["digest"] for r in after} == before
+    assert len(after) == len(before)
+    assert loose(store.root) == []
+    assert [p for p in (store.root / "toy").iterdir() if p.is_dir()] == []
+
+
+def test_packing_interrupted_between_its_two_files_leaves_the_store_as_it_was(packed: Path, monkeypatch):
+    fill(ResultStore(packed), seeds=(3,), methods=("erm-gcn",))
+    original, calls = records.replacing, []
+
+    def replacing(path, **options):
+        calls.append(path)
+        if len(calls) == 2:
+            raise OSError("disk full")
+        return original(path, **options)
+
+    monkeypatch.setattr(records, "replacing", replacing)
+    with pytest.raises(OSError, match="disk full"):
+        pack(ResultStore(packed))
+    again = ResultStore(packed)
+    assert not again.rejected
+    assert sorted(r["seed"] for r in again) == [0, 1, 2, 3]
+    assert len(loose(packed)) == 1
+
+
+def test_packing_never_deletes_another_record_of_the_same_run(packed: Path):
+    other = ResultStore(packed.parent / "other")
+    path = other.add(RUN, record(value=0.9))
+    shutil.copytree(other.root, packed, dirs_exist_ok=True)
+    (twin,) = loose(packed)
+    assert twin.name == path.name
+    with pytest.raises(RecordError, match=f"nothing was packed: {re.escape(str(twin))} repeats the record in"):
+        pack(ResultStore(packed))
+    assert twin.exists()
+
+
+def test_packing_is_refused_while_a_file_is_not_valid(store: ResultStore):
+    fill(store)
+    path = store.root / "toy" / "mmd" / "p-seed0-k.json"
+    path.write_text("{}")
+    before = loose(store.root)
+    with pytest.raises(RecordError, match=f"nothing was packed: {re.escape(str(path))} is not a result record"):
+        pack(ResultStore(store.root))
+    assert loose(store.root) == before
+    assert not list(store.root.rglob("*.jsonl"))
+
+
+def test_deeply_nested_json_and_folders_among_records_are_rejected_and_the_others_are_read(store: ResultStore):
+    store.add(RUN, record())
+    folder = store.root / "toy" / "erm-gcn" / "x.json"
+    folder.mkdir()
+    packed_folder = store.root / "toy" / "mmd.jsonl"
+    packed_folder.mkdir()
+    deep = store.root / "toy" / "erm-gcn" / "p-seed0-deep.json"
+    deep.write_text("[" * 100_000 + "]" * 100_000)
+    deep_field = store.root / "toy" / "erm-gcn" / "p-seed0-deeper.json"
+    deep_field.write_text(json.dumps(record())[:-1] + ', "x": ' + '{"a": ' * 100_000 + "1" + "}" * 100_001)
+    again = ResultStore(store.root)
+    assert len(again) == 1
+    assert set(again.rejected) == {folder, packed_folder, deep, deep_field}
+    assert all(why.startswith(f"{path} is not a result record: ") for path, why in again.rejected.items())

@@ -1,4 +1,4 @@
-"""One run and its record: complete, keyed by all that decides it, written once; and the exam stays sealed."""
+"""One run and its record, and the separation of training from the labels of the targets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def shuffled(graph: Graph) -> Graph:
 # ---- the record ------------------------------------------------------------------------------------------
 
 
-def test_a_record_says_how_the_run_came_about(record):
+def test_a_record_has_everything_that_decides_the_run(record):
     assert (record["benchmark"], record["options"], record["method"], record["seed"]) == (
         "toy", {"nodes": 80}, "edgemask-dg-star", 0,
     )  # fmt: skip
@@ -62,7 +62,7 @@ def test_a_record_holds_every_metric_of_every_target(record):
     assert record["missing"] == []
 
 
-def test_a_record_names_the_selection_rule_and_its_evidence(record):
+def test_a_record_names_the_selection_rule_and_its_scores(record):
     select = record["select"]
     assert select["rule"] == "validation"
     assert set(select["scores"]) == {"0", "0.5"}
@@ -70,7 +70,7 @@ def test_a_record_names_the_selection_rule_and_its_evidence(record):
     assert 1 <= select["epoch"] <= 3
 
 
-def test_a_record_holds_costs_and_curves(record):
+def test_a_record_has_costs_and_curves(record):
     assert record["seconds"]["train"] > 0
     assert record["seconds"]["predict"] > 0
     assert record["peak_memory_mib"] > 10
@@ -85,11 +85,11 @@ def test_curves_have_a_value_per_epoch_with_gaps_where_nothing_was_recorded():
     }
 
 
-# ---- data that is not there ------------------------------------------------------------------------------
+# ---- missing data ----------------------------------------------------------------------------------------
 
 
 def toy(root: Path, absent: str) -> tuple[Benchmark, Store]:
-    """A benchmark of one file per domain, and an offline store that holds all of them but one."""
+    """Return a benchmark with one file per domain, and an offline store that has all files except one."""
 
     def files(name: str) -> tuple[File, ...]:
         return (File(f"{name}.bin", f"https://example.org/{name}", "sha256:" + "0" * 64),)
@@ -127,14 +127,16 @@ def test_a_source_or_validation_domain_that_is_not_in_the_store_is_an_error(tmp_
 
 
 def test_a_run_without_any_target_is_an_error():
-    with pytest.raises(DataError, match="protocol 'alpha→gamma,delta': no target's data is here \\(gamma, delta\\)"):
+    with pytest.raises(
+        DataError, match="protocol 'alpha→gamma,delta': there is no data for any target \\(gamma, delta\\)"
+    ):
         execute(RUN, {name: DOMAINS[name] for name in ("alpha", "beta")}, device=CPU)
 
 
-# ---- the sealed exam -------------------------------------------------------------------------------------
+# ---- labels of the targets -------------------------------------------------------------------------------
 
 
-def test_a_method_never_meets_a_targets_labels(monkeypatch):
+def test_a_method_never_sees_the_labels_of_a_target(monkeypatch):
     met: dict[str, list[bool]] = {}
 
     class Spy(ERM):
@@ -155,14 +157,14 @@ def test_a_method_never_meets_a_targets_labels(monkeypatch):
     }  # fmt: skip
 
 
-def test_other_answers_change_the_marks_and_nothing_else(record):
+def test_other_target_labels_change_the_metrics_and_nothing_else(record):
     other = execute(RUN, DOMAINS | {t: shuffled(DOMAINS[t]) for t in PROTOCOL.targets}, device=CPU)
     assert other["metrics"] != record["metrics"]
     for part in ("select", "curves", "recipe"):
         assert other[part] == record[part]
 
 
-def test_the_first_metric_is_what_selection_looks_at(record):
+def test_selection_uses_the_first_metric(record):
     swapped = replace(PROTOCOL, metrics=("macro_f1", "micro_f1"))
     other = execute(replace(RUN, protocol=swapped), DOMAINS, device=CPU)
     assert other["select"]["scores"] != record["select"]["scores"]
@@ -177,7 +179,7 @@ def test_a_protocol_whose_sources_are_missing_is_reported_not_run(tmp_path: Path
     assert "facebook100/Brown11.mat" in lacking  # no target is there either
 
 
-def test_a_record_holds_the_metrics_of_every_rule_it_could_have_been_read_by(record):
+def test_a_record_has_the_metrics_of_every_selection_rule(record):
     rule, last = record["rules"]["validation"], record["rules"]["last"]
     assert rule == {k: record["select"][k] for k in ("epoch", "alpha")} | {"metrics": record["metrics"]}
     assert (last["epoch"], last["alpha"]) == (TINY.epochs, record["select"]["alpha"])
@@ -202,7 +204,7 @@ def test_the_oracle_is_shown_beside_the_rule_and_changes_nothing():
     assert looked["curve"][metric][-1] == pytest.approx(headline(asked["rules"]["last"]["metrics"]), rel=1e-4)
 
 
-def test_a_game_records_what_its_mask_prunes_by_origin(record):
+def test_a_game_records_the_pruned_share_by_origin(record):
     shares = record["mask"]["alpha"]
     assert list(record["mask"]) == ["alpha"]
     assert shares["original"]["edges"] == DOMAINS["alpha"].num_edges
@@ -214,7 +216,7 @@ def test_a_game_records_what_its_mask_prunes_by_origin(record):
     assert mean == pytest.approx(TINY.rho, abs=1e-4)  # the budget holds
 
 
-def test_the_theory_and_a_view_of_the_mask_come_on_demand():
+def test_theory_and_explorer_are_recorded_on_request():
     asked = execute(replace(RUN, also=("explorer", "theory")), DOMAINS, device=CPU)
     assert asked["theory"]["graph"] == "alpha"
     view = asked["explorer"]["gamma"]
@@ -230,7 +232,7 @@ def test_the_theory_and_a_view_of_the_mask_come_on_demand():
     assert not np.array_equal(unpack(view["before"], np.int16), predicted)
 
 
-def test_an_extra_that_does_not_exist_or_cannot_be_is_an_error():
+def test_an_unknown_or_impossible_extra_is_an_error():
     with pytest.raises(ValueError, match=r"no extra 'horoscope' \(extras: oracle, theory, explorer\)"):
         replace(RUN, also=("horoscope",))
     plain = replace(RUN, recipe=TINY.replace(mask=False), also=("theory",))
@@ -238,7 +240,7 @@ def test_an_extra_that_does_not_exist_or_cannot_be_is_an_error():
         execute(plain, DOMAINS, device=CPU)
 
 
-def test_a_run_that_diverges_leaves_a_record_that_says_so(tmp_path: Path, monkeypatch):
+def test_a_run_that_diverges_has_a_record_that_says_so(tmp_path: Path, monkeypatch):
     class Diverging(ERM):
         def update(self, sources, epoch):
             return {"loss alpha": float("nan")}
@@ -256,7 +258,7 @@ def test_a_run_that_diverges_leaves_a_record_that_says_so(tmp_path: Path, monkey
     assert ResultStore(tmp_path).find(run)["failed"]["kind"] == "DivergenceError"
 
 
-def test_any_other_error_is_no_record(monkeypatch):
+def test_any_other_error_makes_no_record(monkeypatch):
     class Broken(ERM):
         def update(self, sources, epoch):
             raise KeyError("a mistake")

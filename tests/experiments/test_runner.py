@@ -1,4 +1,4 @@
-"""The runner: every record once, whatever is killed; a failure is one task's, and what is recorded stays."""
+"""The runner: one record per task, also after crashes and interruptions; one failure does not affect other tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-sys.path.insert(0, str(HERE := Path(__file__).resolve().parent))  # workers must find the toys by name
+sys.path.insert(0, str(HERE := Path(__file__).resolve().parent))  # workers must be able to import the toy tasks
 import toy_task
 from toy_task import OPTIONS, Toy, notes
 
@@ -30,7 +30,7 @@ from edgemask.experiments.runner import Failed, MissingData, Settings, Started, 
 
 CPU = Settings(device="cpu")
 PLAIN = Recipe(mask=False, k=0, clusters=0, backbone="mlp", hidden=8, epochs=2)
-LONG = 120  # seconds that nothing here takes on an idle machine
+LONG = 120  # seconds; nothing here takes that long on an idle machine
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def log(tmp_path: Path) -> str:
 
 
 class Scripted:
-    """An executor that says what it is told to of each task, by seed."""
+    """An executor that yields a given event for each task, by seed."""
 
     def __init__(self, **said):
         self.said, self.asked, self.closed = said, [], False
@@ -65,7 +65,7 @@ def contents(root: Path) -> dict[Path, tuple[bytes, int]]:
     return {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in root.rglob("*.json")}
 
 
-# ---- a worker ----------------------------------------------------------------------------------------------
+# ---- the worker --------------------------------------------------------------------------------------------
 
 
 def test_a_worker_returns_the_record_and_writes_nothing(log, tmp_path: Path):
@@ -98,7 +98,7 @@ FAMILY = benchmark("synthetic").load(nodes=80)
     ("act", "said"),
     [("raise", "KeyError: 'a mistake'"), ("foreign", "record of another task"), ("no json", "not JSON serializable")],
 )
-def test_what_one_task_does_wrong_is_told_with_the_end_of_its_traceback(log, act, said):
+def test_a_failed_task_reports_the_end_of_its_traceback(log, act, said):
     outcome = perform(Toy(0, log, act=act), CPU)
     assert isinstance(outcome, Failed)
     assert said in outcome.why.splitlines()[-1]
@@ -106,7 +106,7 @@ def test_what_one_task_does_wrong_is_told_with_the_end_of_its_traceback(log, act
     assert len(outcome.why.splitlines()) < 20
 
 
-def test_data_that_is_not_here_is_no_failure(log, tmp_path: Path):
+def test_missing_data_is_not_a_failure_of_a_worker(log, tmp_path: Path):
     outcome = perform(Toy(0, log, benchmark="facebook100", options={}), Settings(tmp_path, offline=True, device="cpu"))
     assert isinstance(outcome, MissingData)
     assert outcome.root == str(tmp_path)
@@ -132,7 +132,7 @@ def test_only_tasks_without_a_record_are_run_and_each_once(log, tmp_path: Path):
     assert not third.closed  # no executor is started for nothing
 
 
-def test_failures_and_missing_data_are_told_apart_and_the_others_go_on(log, tmp_path: Path):
+def test_failures_and_missing_data_are_distinguished_and_other_tasks_run(log, tmp_path: Path):
     absent = MissingData("host", "/data", ("a.bin",))
     executor = Scripted(seed0=Failed("Traceback\nKeyError: 'x'"), seed2=absent)
     tally = run_all([Toy(s, log) for s in range(4)], ResultStore(tmp_path / "r"), executor, quiet)
@@ -145,12 +145,12 @@ def test_failures_and_missing_data_are_told_apart_and_the_others_go_on(log, tmp_
     assert "data not available for 1 (/data on host): a.bin" in said
 
 
-def test_missing_data_alone_is_no_failure(log, tmp_path: Path):
+def test_missing_data_alone_is_not_a_failure(log, tmp_path: Path):
     absent = Scripted(seed0=MissingData("host", "/data", ("a.bin",)))
     assert run_all([Toy(0, log)], ResultStore(tmp_path / "r"), absent, quiet).exit_code == 0
 
 
-def test_a_record_that_another_driver_wrote_first_is_done(log, tmp_path: Path):
+def test_a_record_that_another_driver_wrote_first_counts_as_done(log, tmp_path: Path):
     ours, theirs = ResultStore(tmp_path / "r"), ResultStore(tmp_path / "r")
     run_all([Toy(0, log)], theirs, Scripted(), quiet)
     before = contents(tmp_path / "r")
@@ -159,7 +159,7 @@ def test_a_record_that_another_driver_wrote_first_is_done(log, tmp_path: Path):
     assert contents(tmp_path / "r").items() > before.items()
 
 
-def test_a_damaged_file_in_a_records_place_is_a_failure_not_done(log, tmp_path: Path):
+def test_a_damaged_file_in_place_of_a_record_is_a_failure(log, tmp_path: Path):
     run_all([Toy(0, log)], ResultStore(tmp_path / "r"), Scripted(), quiet)
     (path,) = contents(tmp_path / "r")
     path.write_text("{")
@@ -170,11 +170,11 @@ def test_a_damaged_file_in_a_records_place_is_a_failure_not_done(log, tmp_path: 
     assert path.read_text() == "{"
 
 
-def test_an_interrupted_driver_closes_its_executor_and_says_how_to_go_on(log, tmp_path: Path):
+def test_an_interrupted_driver_closes_its_executor_and_says_how_to_continue(log, tmp_path: Path):
     executor = Scripted(seed1=KeyboardInterrupt())
     tally = run_all([Toy(s, log) for s in range(3)], ResultStore(tmp_path / "r"), executor, quiet)
     assert (tally.done, tally.interrupted, tally.exit_code, executor.closed) == (1, True, 130, True)
-    assert "the same command goes on" in progress.summary(tally)
+    assert "the same command continues" in progress.summary(tally)
 
 
 def test_an_error_of_the_driver_itself_stops_everything(log, tmp_path: Path):
@@ -191,7 +191,7 @@ def test_an_error_of_the_driver_itself_stops_everything(log, tmp_path: Path):
     assert executor.asked == [0]
 
 
-def test_sigterm_is_heeded_while_tasks_run_and_its_handler_given_back(log, tmp_path: Path):
+def test_sigterm_stops_the_run_and_its_handler_is_restored(log, tmp_path: Path):
     before = signal.getsignal(signal.SIGTERM)
 
     class Terminated:
@@ -205,15 +205,15 @@ def test_sigterm_is_heeded_while_tasks_run_and_its_handler_given_back(log, tmp_p
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_tasks_on_the_same_data_stay_side_by_side(log):
+def test_tasks_on_the_same_data_are_grouped(log):
     mixed = [Toy(s, log, transfer=t) for s in range(2) for t in (1, 0, 2)]
     assert [(t.transfer, t.seed) for t in near(mixed)] == [(1, 0), (1, 1), (0, 0), (0, 1), (2, 0), (2, 1)]
 
 
-# ---- what is shown -----------------------------------------------------------------------------------------
+# ---- progress ----------------------------------------------------------------------------------------------
 
 
-def test_time_left_is_what_remains_at_the_mean_rate_so_far():
+def test_time_left_follows_the_mean_rate_so_far():
     tally = Tally(total=12, found=2, begun=time.monotonic() - 20)
     assert tally.seconds_left is None
     tally.done, tally.failed = 3, [("x", "y")]
@@ -221,7 +221,7 @@ def test_time_left_is_what_remains_at_the_mean_rate_so_far():
     assert tally.seconds_left == pytest.approx(20 / 4 * 5, rel=0.01)
 
 
-def test_without_a_terminal_lines_come_now_and_then_and_failures_at_once():
+def test_without_a_terminal_counts_are_printed_rarely_and_failures_immediately():
     sink = io.StringIO()
     with progress.progress(Console(file=sink, width=60)) as show:
         tally = Tally(100)
@@ -234,10 +234,10 @@ def test_without_a_terminal_lines_come_now_and_then_and_failures_at_once():
     said = sink.getvalue()
     assert said.count("recorded") < 5
     assert "toy [50] failed:\nframe\nKeyError: 'x'\n" in said
-    assert "toy [60] failed, as another: KeyError: 'x'\n" in said
+    assert "toy [60] failed in the same way: KeyError: 'x'\n" in said
 
 
-def test_on_a_terminal_a_table_names_what_runs_and_for_how_long():
+def test_on_a_terminal_a_table_lists_running_tasks_with_their_times():
     tally = Tally(40, found=3, done=2, begun=time.monotonic() - 100)
     tally.running = {i: (f"toy [{i}]", time.monotonic() - 65) for i in range(25)}
     tally.failed = [("x", "why")]
@@ -260,13 +260,13 @@ def test_durations(seconds, said):
 # ---- local processes ---------------------------------------------------------------------------------------
 
 
-def test_jobs_are_one_on_a_cpu_and_never_none():
+def test_the_default_is_one_job_on_a_cpu_and_zero_is_refused():
     assert default_jobs("cpu") == 1
     with pytest.raises(ValueError, match="jobs must be at least 1, got 0"):
         Local(CPU, 0)
 
 
-def test_jobs_on_a_gpu_leave_a_core_and_fit_the_memory(monkeypatch):
+def test_the_default_jobs_on_a_gpu_leave_one_core_and_fit_the_memory(monkeypatch):
     monkeypatch.setattr(local, "resolve_device", lambda name: local.torch.device("cuda"))
     monkeypatch.setattr(local, "cores", lambda: 16)
     monkeypatch.setattr(local, "free_memory", lambda: 1e6)
@@ -275,7 +275,7 @@ def test_jobs_on_a_gpu_leave_a_core_and_fit_the_memory(monkeypatch):
         assert default_jobs("cuda") == jobs
 
 
-def test_the_environment_of_workers_is_not_the_drivers(monkeypatch):
+def test_environment_variables_are_restored(monkeypatch):
     monkeypatch.setenv("A_SETTING", "mine")
     monkeypatch.delenv("ANOTHER", raising=False)
     with local.environment({"A_SETTING": "1", "ANOTHER": "1"}):
@@ -285,8 +285,8 @@ def test_the_environment_of_workers_is_not_the_drivers(monkeypatch):
 
 
 @pytest.mark.slow
-def test_workers_that_die_cost_only_their_own_task(log, tmp_path: Path, monkeypatch):
-    """A worker killed once is made up for, twice is a failure; out of memory beside others is believed of it alone."""
+def test_a_worker_that_dies_affects_only_its_own_task(log, tmp_path: Path, monkeypatch):
+    """A worker may be killed once but not twice. A task that runs out of memory is repeated alone."""
     monkeypatch.setattr(local, "cores", lambda: 6)
     acts = {1: "die once", 2: "die", 3: "raise", 4: "crowded once"}
     toys = [Toy(s, log, 0.1, acts.get(s, "")) for s in range(9)]
@@ -295,7 +295,7 @@ def test_workers_that_die_cost_only_their_own_task(log, tmp_path: Path, monkeypa
     tally = run_all([*toys, run], store, Local(CPU, 2), quiet)
 
     assert sorted(label for label, _ in tally.failed) == ["toy 2", "toy 3"]
-    assert dict(tally.failed)["toy 2"] == "its process was killed by SIGKILL, at the second attempt too"
+    assert dict(tally.failed)["toy 2"] == "its process was killed by SIGKILL, also at the second attempt"
     assert "KeyError" in dict(tally.failed)["toy 3"]
     assert (tally.done, tally.exit_code) == (8, 1)
     assert [store.find(t) is not None for t in [*toys, run]] == [s not in (2, 3) for s in range(10)]
@@ -307,7 +307,7 @@ def test_workers_that_die_cost_only_their_own_task(log, tmp_path: Path, monkeypa
 
 
 @pytest.mark.slow
-def test_a_worker_that_cannot_start_ends_the_suite(log, tmp_path: Path, monkeypatch):
+def test_a_worker_that_cannot_start_is_an_error(log, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(local, "serve", toy_task.broken)
     with pytest.raises(OSError, match="a worker could not start: its process ended with status 7"):
         run_all([Toy(0, log)], ResultStore(tmp_path / "r"), Local(CPU, 1), quiet)
@@ -341,14 +341,14 @@ def until(condition, process: subprocess.Popen) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_suite_goes_on_and_two_drivers_get_along(log, tmp_path: Path):
+def test_a_killed_run_continues_and_two_drivers_share_a_folder(log, tmp_path: Path):
     root = tmp_path / "r"
     with driver(root, log, 6, 4.0) as killed:
         until(lambda: contents(root) and len(notes(log)) % 2, killed)  # one is recorded, the next has begun
         workers = psutil.Process(killed.pid).children(recursive=True)
         killed.kill()
         killed.wait()
-        assert psutil.wait_procs(workers, timeout=3)[1] == []  # none goes on with its task
+        assert psutil.wait_procs(workers, timeout=3)[1] == []  # no worker continues
     before = contents(root)
     assert len(before) == 1
     with driver(root, log, 6, 0.4) as one, driver(root, log, 6, 0.4) as other:
@@ -365,7 +365,7 @@ def test_a_killed_suite_goes_on_and_two_drivers_get_along(log, tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-def test_a_stopped_suite_keeps_its_records_stops_its_workers_and_says_how_to_go_on(log, tmp_path: Path, stop):
+def test_a_stopped_run_keeps_its_records_stops_its_workers_and_says_how_to_continue(log, tmp_path: Path, stop):
     root = tmp_path / "r"
     with driver(root, log, 50, 0.3) as stopped:
         until(lambda: list(root.rglob("*.json")), stopped)
@@ -376,7 +376,7 @@ def test_a_stopped_suite_keeps_its_records_stops_its_workers_and_says_how_to_go_
             stopped.send_signal(stop)
         out, err = stopped.communicate(timeout=LONG)
     assert stopped.returncode == 130
-    assert "the same command goes on" in out
+    assert "the same command continues" in out
     assert "Traceback" not in err
     assert psutil.wait_procs(workers, timeout=20)[1] == []
     assert 1 <= len(ResultStore(root)) < 50

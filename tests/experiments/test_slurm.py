@@ -1,4 +1,4 @@
-"""Job files for Slurm: parts that make the whole, a script that bash reads as it is meant, requests that suffice."""
+"""Job files for Slurm: the split of the tasks, the script as bash runs it, the requested resources."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_shards_are_a_partition_and_even(count, n):
 
 
 @pytest.mark.parametrize(("i", "n"), [(3, 3), (-1, 3), (0, 0)])
-def test_a_shard_that_is_not_there_is_refused(i, n):
+def test_a_shard_out_of_range_is_refused(i, n):
     with pytest.raises(ValueError, match=f"got {i}/{n}"):
         shard(TOYS, i, n)
 
 
-def test_bash_runs_the_file_as_it_is_meant(tmp_path: Path):
-    """Every element runs `edgemask` with its part, whatever is in the names of folders."""
+def test_bash_runs_the_file_with_the_right_arguments(tmp_path: Path):
+    """Every element runs `edgemask` with its part, also if folder names have special characters."""
     settings = Settings(tmp_path / "da ta'", True, "cuda", tmp_path / "ca $che")
     path = tmp_path / "job"
     path.write_text(written("theory", "recipes", settings=settings, results=tmp_path / "re sults", elements=4, seeds=2))
@@ -57,7 +57,7 @@ def test_bash_runs_the_file_as_it_is_meant(tmp_path: Path):
     told.write_text('#!/bin/bash\nprintf "%s\\n" "$EDGEMASK_CACHE" "$@"\n')
     told.chmod(0o755)
     for element in range(4):
-        # as when two elements alone are submitted again: Slurm's own count is not that of the parts
+        # as if only two elements were submitted again: the count of Slurm is then not the number of parts
         array = {"SLURM_ARRAY_TASK_ID": str(element), "SLURM_ARRAY_TASK_COUNT": "2"}
         env = {"PATH": f"{told.parent}{os.pathsep}{os.environ['PATH']}", **array}
         said = subprocess.run(["bash", path], check=True, env=env, capture_output=True, text=True).stdout.splitlines()
@@ -77,7 +77,7 @@ def test_an_element_outside_an_array_fails_at_once(tmp_path: Path):
     assert "SLURM_ARRAY_TASK_ID" in result.stderr
 
 
-def test_time_and_memory_are_those_of_the_dearest_element():
+def test_time_and_memory_are_those_of_the_longest_element():
     costs = {0: Need(0.0, 900.2, 10.0), 1: Need(0.0, 5000.0, 100.0), 2: Need(0.0, None, None)}
     calls = []
 
@@ -87,14 +87,14 @@ def test_time_and_memory_are_those_of_the_dearest_element():
 
     requests = asked(written(elements=5, jobs=2, predict=predict))
     assert sorted(calls) == [0, 1, 2]  # once for all seeds
-    # each element has one of each transfer; the one that is not predicted counts as the dearest that is
+    # each element has one task of each transfer; the one without a prediction counts as the longest
     assert requests["time"] == str(-(-int(START + MARGIN * (10 + 100 + 100)) // 60))
     assert requests["mem"] == f"{DRIVER_MIB + 2 * 5000}M"
     assert requests["array"] == "0-4"
     assert {"gpus", "partition"}.isdisjoint(requests)
 
 
-def test_what_is_given_is_asked_and_nothing_is_predicted():
+def test_given_resources_are_requested_without_a_prediction():
     def predict(task, settings):
         raise AssertionError
 
@@ -104,12 +104,14 @@ def test_what_is_given_is_asked_and_nothing_is_predicted():
     assert requests.items() >= expected.items()
 
 
-def test_what_cannot_be_predicted_must_be_given():
-    with pytest.raises(ValueError, match="nothing of theory can be predicted here: give minutes and memory_mib"):
+def test_resources_that_cannot_be_predicted_must_be_given():
+    with pytest.raises(
+        ValueError, match="time and memory of theory cannot be predicted here: give minutes and memory_mib"
+    ):
         written(predict=need)  # a toy is not trained
 
 
 @pytest.mark.parametrize("elements", [0, 16])
-def test_elements_are_as_many_as_tasks_at_most(elements):
+def test_there_are_at_most_as_many_elements_as_tasks(elements):
     with pytest.raises(ValueError, match=f"from 1 to the number of tasks, 15, got {elements}"):
         written(elements=elements)

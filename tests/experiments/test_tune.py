@@ -1,4 +1,4 @@
-"""The search: the same trials for the same seed, sources alone, nothing hidden, nothing run twice."""
+"""The search: a seed determines all trials, only sources are used, failures are stored, and no trial runs twice."""
 
 import json
 
@@ -22,7 +22,7 @@ def search(method: str = "irm", seed: int = 0, **settings: object) -> Search:
 
 
 def bowl(recipe) -> float:
-    """A made-up score with its best at lr = 1e-3."""
+    """An artificial score with its maximum at lr = 1e-3."""
     return float(-((np.log10(recipe.lr) + 3) ** 2))
 
 
@@ -33,13 +33,13 @@ def test_the_first_trial_is_the_defaults(tmp_path):
     assert done[0].score == 0
 
 
-def test_a_seed_decides_all_trials_and_another_seed_others(tmp_path):
+def test_a_seed_determines_all_trials_and_another_seed_gives_others(tmp_path):
     one, again, other = (search(seed=s).run(6, bowl, tmp_path / f"{i}.json") for i, s in enumerate((0, 0, 1)))
     assert one == again
     assert one[1:] != other[1:]
 
 
-def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path):
+def test_a_stopped_search_continues_as_if_it_had_not_been_stopped(tmp_path):
     whole = search().run(8, bowl, tmp_path / "whole.json")
     calls = []
 
@@ -60,7 +60,7 @@ def test_the_search_learns_from_its_trials(tmp_path):
     assert np.mean(late) > np.mean(early)
 
 
-def test_a_trial_that_diverges_has_failed_and_is_shown(tmp_path):
+def test_a_trial_that_diverges_is_stored_as_failed(tmp_path):
     def broken(recipe):
         if recipe.lr != 1e-3:
             raise DivergenceError("epoch 3: the loss is nan")
@@ -74,7 +74,7 @@ def test_a_trial_that_diverges_has_failed_and_is_shown(tmp_path):
         best(done[1:2])
 
 
-def test_any_other_error_stops_the_search_and_loses_nothing(tmp_path):
+def test_any_other_error_stops_the_search_and_keeps_its_trials(tmp_path):
     path = tmp_path / "s.json"
     search().run(2, bowl, path)
     with pytest.raises(ZeroDivisionError):
@@ -99,8 +99,8 @@ def test_every_method_s_drawn_settings_are_legal(method, tmp_path):
         search(method).settled(trial.settings)
 
 
-def test_scores_come_from_sources_alone():
-    """With the target's labels scrambled every score stays what it was."""
+def test_scores_use_only_the_sources():
+    """Scores do not change if the target's labels are shuffled."""
     stream = np.random.default_rng(0)
     protocol = Protocol("ab→c", ("alpha", "beta"), ("gamma",), ("micro_f1",))
     gamma = FAMILY["gamma"]
@@ -120,7 +120,7 @@ def test_one_source_is_scored_on_withheld_labels():
     assert 0 < source_score("erm-gcn", recipe, training, seed=0, device=torch.device("cpu")) <= 1
 
 
-def test_values_are_checked_and_brought_inside_the_searched_range():
+def test_values_are_checked_and_moved_into_the_search_range():
     law = HyperParameter(0.5, 0, 10, search=(1.0, 2.0))
     assert law.clip(0.5) == 1.0
     assert law.legal.check("x", 7) == 7.0
@@ -132,7 +132,7 @@ def test_values_are_checked_and_brought_inside_the_searched_range():
         HyperParameter("a", law="choice", choices=("a", "b")).legal.check("c", "d")
 
 
-def test_a_trial_keeps_its_shape_in_the_file(tmp_path):
+def test_trials_are_read_back_from_the_file_unchanged(tmp_path):
     path = tmp_path / "s.json"
     done = search().run(2, bowl, path)
     assert [Trial(**t) for t in json.loads(path.read_text())["trials"]] == done

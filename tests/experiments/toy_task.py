@@ -1,4 +1,4 @@
-"""A task that does what a test wants of it; `python toy_task.py` drives a suite of them."""
+"""A task that behaves as a test asks. `python toy_task.py` runs a list of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONS = {**benchmark("synthetic").options, "nodes": 80}
 
 @dataclass(frozen=True)
 class Toy:
-    """Notes in `log` when it began and ended, sleeps, and returns a record, unless it is told to `act` otherwise."""
+    """A task that logs its start and end, sleeps and returns a record, unless `act` says otherwise."""
 
     seed: int
     log: str
@@ -86,7 +86,7 @@ class Toy:
 
 
 def note(log: str, line: str) -> None:
-    with open(log, "a", encoding="utf-8") as sink:  # one short write: whole, whoever else writes
+    with open(log, "a", encoding="utf-8") as sink:  # one short write is atomic even with other writers
         sink.write(line + "\n")
 
 

@@ -1,4 +1,4 @@
-"""ADA: what is added is harder and near, by exactly an ascent in the features' own space, and stays as it is."""
+"""ADA: added graphs are harder and close, come from exact ascent in feature space, and do not change later."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def learnt(method: ADA, s: Source, epochs=9) -> ADA:
 
 
 def reached(method: ADA, s: Source) -> tuple[float, float]:
-    """By how much a round raises the sum of losses, and the squared distance of what it makes."""
+    """Return how much a round raises the sum of the losses, and the squared distance of the added graph."""
     edges, task = s.domain.edges, method.networks["task"].eval()
     method.added["alpha"] = [method.augment(s, edges)]
     before, after = method.graphs(s)
@@ -70,7 +70,7 @@ def test_a_dearer_distance_keeps_what_is_added_nearer():
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-@pytest.mark.parametrize("backbone", ["gcn", "egc"])  # a first map, and two of them
+@pytest.mark.parametrize("backbone", ["gcn", "egc"])  # backbones with one and with two first maps
 def test_a_round_is_gradient_ascent_on_the_features_themselves(backbone, kind):
     s, dense = source(A.replace(x=sp.csr_array(A.x)) if kind == "sparse" else A), source(A)
     method = learnt(ada(TINY.replace(backbone=backbone), gamma=2.0, ascents=6), s)
@@ -102,7 +102,7 @@ def test_each_round_adds_a_graph_to_every_source_and_leaves_the_others_as_they_a
     assert seen == [False] * 3 + [True] * 6
     method = trainer.method
     assert {name: len(rounds) for name, rounds in method.added.items()} == {"alpha": 2, "beta": 2}
-    longer, _ = Fit(ADA, TINY.replace(epochs=6, hyper=(("augmentations", 1),)), [A, B]).run()  # the same up to epoch 3
+    longer, _ = Fit(ADA, TINY.replace(epochs=6, hyper=(("augmentations", 1),)), [A, B]).run()  # identical up to epoch 3
     assert torch.equal(longer.method.added["alpha"][0][0], method.added["alpha"][0][0])
 
 

@@ -1,4 +1,4 @@
-"""One list of checks for every method of the registry, on a tiny family of synthetic graphs."""
+"""The same checks for every method of the registry, on a tiny family of synthetic graphs."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from edgemask.training.fit import Fit
 
 EPOCHS = 12
 SMALL = {"epochs": EPOCHS, "hidden": 8, "alpha": (0.0,), "select": "last", "average": 0.0, "lr": 0.01}
-WHOLE = ("ada", "eerm", "grm")  # they refuse batches
+WHOLE = ("ada", "eerm", "grm")  # methods that need whole graphs
 ENRICHED = {"k": 3, "clusters": 4, "spectral_budget": 2.0}
 
 
@@ -46,7 +46,7 @@ def predicted(trainer, graph: Graph) -> np.ndarray:
 
 @pytest.fixture(scope="module", params=METHODS)
 def trained(request, family):
-    """Each method trained once; most checks look at this run."""
+    """Train each method once. Most checks use this run."""
     return request.param, fit(request.param, family)
 
 
@@ -131,7 +131,7 @@ def test_hyper_parameters_have_sound_ranges(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_enriched_graph_averaging_propagation_and_batches_can_be_granted(name, family, monkeypatch):
-    """Batches are refused by name where a method needs whole graphs; all else is granted to it too."""
+    """Methods that need whole graphs reject batches with an error; everything else works with all methods."""
     drawn, sizes = Batches.part, {"alpha": [], "beta": []}
 
     def part(batches, *which):
@@ -152,7 +152,7 @@ def test_the_enriched_graph_averaging_propagation_and_batches_can_be_granted(nam
     assert all(source.sampler is not None for source in trainer.sources)
     for source in trainer.sources:
         found = sizes[source.domain.name]
-        assert sum(found) == (2 * len(source.train) if batches else 0)  # every training node once an epoch
+        assert sum(found) == (2 * len(source.train) if batches else 0)  # every training node once per epoch
         assert max(found, default=0) <= 20
     assert np.isfinite([trainer.history[-1][f"select {alpha}"] for alpha in ("0", "0.5")]).all()
     graph = family["unseen"].without_labels()

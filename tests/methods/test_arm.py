@@ -1,4 +1,4 @@
-"""ARM: the prediction of a node uses the context of all others."""
+"""ARM: the prediction of a node uses the context of all nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fixed_seed():
 
 
 def bare(x: np.ndarray) -> GraphTensors:
-    """Nodes without edges."""
+    """Return nodes without edges."""
     return GraphTensors.of(Graph("bare", x, np.zeros((2, 0), dtype=np.int64)))
 
 

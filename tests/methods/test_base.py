@@ -1,4 +1,4 @@
-"""What methods share: training in batches, steps on the mean of the shards, records that are means."""
+"""Shared behaviour of methods: training in batches, steps on the mean of the shards, records that are means."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_an_epochs_record_is_the_mean_over_its_batches(make, monkeypatch):
 
     monkeypatch.setattr(make, "risk", listen)
     _, (record,) = trained(TINY.replace(n_descent=1), make, epochs=1)
-    assert len(losses) == 6  # 80 nodes in batches of at most 30, of two sources
+    assert len(losses) == 6  # 80 nodes in batches of at most 30, from two sources
     assert {size for _, _, size, _ in losses} == {26, 27}
     assert all(batch for *_, batch in losses)
     for name in ("alpha", "beta"):
@@ -205,7 +205,7 @@ def test_a_fit_in_batches_resumes_to_the_bit(tmp_path):
 
 
 def test_shards_only_save_memory_when_nothing_is_random():
-    """Without dropout, two shards of half the nodes each are one batch, up to the weight of a node more or less."""
+    """Without dropout, two shards of half the nodes each equal one batch, up to the weight of a single node."""
     one = trained(STILL.replace(batch_size=80, bound="penalty"), ERM)[0]
     two = trained(STILL.replace(batch_size=80, bound="penalty", shards=2), ERM)[0]
     torch.testing.assert_close(weights(one), weights(two), rtol=1e-3, atol=1e-4)
@@ -228,7 +228,7 @@ WHOLE = STILL.replace(batch_size=None, knn_ratio=1.0, spectral_ratio=1.0, bound=
 
 
 def both_sources(recipe: Recipe, monkeypatch, nodes) -> tuple[Source, Source]:
-    """A graph as a source in its own order, and above the size from which a source is relabelled."""
+    """Return a graph as a source in its own order, and as a relabelled source."""
     monkeypatch.setattr(sources_module, "RELABELLED", A.num_nodes + 1)
     own = make_source(recipe, A, nodes, CPU, None)
     monkeypatch.setattr(sources_module, "RELABELLED", A.num_nodes)

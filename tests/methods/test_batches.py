@@ -1,4 +1,4 @@
-"""Batches: exact where nothing is cut, the same sample of a node everywhere, a size that the graph does not decide."""
+"""Batches: exact if no neighbour is dropped, one sample per node, and a size that is independent of the graph."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def batches(recipe=SMALL, *sources: Source, seed=0, epoch=0) -> Batches:
 
 
 def pairs(edges: Edges, nodes: torch.Tensor | None = None) -> list[tuple[int, int]]:
-    """The real edges, by the given names of the nodes."""
+    """Return the real edges, with the nodes replaced by the given numbers."""
     nodes = torch.arange(edges.num_nodes) if nodes is None else nodes
     return list(zip(nodes[edges.src[edges.real]].tolist(), nodes[edges.dst[edges.real]].tolist(), strict=True))
 
 
 def thinned(whole: Edges, neighbours: Neighbours, fan_out: int) -> Edges:
-    """The graph in which each node keeps its own sample, asked for one by one."""
+    """Return the graph in which each node keeps its own sample, computed node by node."""
     kept = [neighbours.around(torch.tensor([v]), (fan_out,))[1] for v in range(whole.num_nodes)]
     return neighbours.among(torch.arange(whole.num_nodes), torch.cat(kept))
 
@@ -76,7 +76,7 @@ def network(recipe: Recipe) -> torch.nn.Module:
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("fan_out", [None, 2])
 def test_a_batchs_logits_are_those_of_the_whole_graph(backbone, layers, fan_out):
-    """Of the graph as it is where no neighbour is cut; of the graph thinned node by node where some are."""
+    """The reference is the whole graph if no neighbour is dropped, and otherwise the graph thinned node by node."""
     recipe = SMALL.replace(backbone=backbone, layers=layers, fan_out=fan_out)
     net, g, seeds = network(recipe), graph(500, degree=2), torch.tensor([3, 470, 12, 241])
     domain = GraphTensors.of(g)
@@ -138,7 +138,7 @@ def test_edges_keep_their_origins():
 
 
 def sample(neighbours: Neighbours, seeds: list[int], node: int, fan_outs) -> set[int]:
-    """The in-neighbours that `node` has in the batch of `seeds`."""
+    """Return the in-neighbours of `node` in the batch of `seeds`."""
     nodes, chosen = neighbours.around(torch.tensor(seeds), fan_outs)
     return {u for u, v in pairs(neighbours.among(nodes, chosen), nodes) if v == node}
 
@@ -263,7 +263,7 @@ def test_a_batch_does_not_grow_with_the_graph(backbone):
         assert len(part.domain.x) == part.domain.num_nodes <= bound
         assert edges.num_real <= bound - SMALL.batch_size
         sizes.append(part.domain.num_nodes)
-    assert sizes[1] > 0.9 * bound  # in the larger graph neighbourhoods hardly meet
+    assert sizes[1] > 0.9 * bound  # in the larger graph neighbourhoods rarely overlap
     assert sizes[0] < sizes[1]
 
 

@@ -1,4 +1,4 @@
-"""CaNet: environments' weights are a distribution at every node, and their penalty is 0 at the prior."""
+"""CaNet: the weights of the environments are a distribution at every node, with a penalty of 0 at the prior."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def canet(recipe: Recipe = TINY, **hyper: float | str) -> CaNet:
 
 
 def spread(method: CaNet, scale: float) -> None:
-    """Estimators that tell the nodes apart."""
+    """Make the estimators give different weights to different nodes."""
     with seeded(0, CPU):
         for estimator in method.networks["task"].estimators:
             torch.nn.init.normal_(estimator.weight, std=scale)
@@ -51,7 +51,7 @@ def test_the_weights_of_the_environments_are_a_distribution_at_every_node(estima
     assert e.shape == (80, 4)
     assert (e >= 0).all()
     torch.testing.assert_close(e.sum(1), torch.ones(80))
-    assert e.std(0).min() > 0  # other weights at other nodes
+    assert e.std(0).min() > 0  # the weights differ between nodes
     assert torch.equal(e, task.infer(0, both)) is not training
 
 

@@ -1,4 +1,4 @@
-"""Captured steps against the same steps run as they are; padded edges on the CPU."""
+"""Captured steps compared with the same steps without a capture; padded edges on the CPU."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def test_padded_edges_hold_the_same_graph():
     assert padded.mean(torch.tensor([1.0, 2.0, 6.0, 50.0, 50.0, 50.0])) == edges.mean(torch.tensor([1.0, 2.0, 6.0]))
     with pytest.raises(ValueError, match="at least 6 entries needed, got 5"):
         edges.padded(5)
-    with pytest.raises(ValueError, match="edges without filling"):
+    with pytest.raises(ValueError, match="edges without padding"):
         padded.padded(20)
 
 
@@ -71,7 +71,7 @@ def trained(make: type[Method], settings: dict, *, replay: bool) -> tuple[list[d
     [{}, {"backbone": "gat", "heads": 2, "hidden": 8}, {"bound": "dual"}, {"backbone": "gin"}],
 )
 def test_replayed_steps_learn_what_plain_steps_learn(make, settings):
-    """Dropout and masks come from the same generator, so that both runs are one up to rounding."""
+    """Dropout and masks come from the same generator, so that both runs are equal up to rounding."""
     if make is ERM:
         settings = settings | {"mask": False}
     (curves, weights), (plain, expected) = (trained(make, settings, replay=r) for r in (True, False))

@@ -1,4 +1,4 @@
-"""CORAL: the covariances of the sources' representations come together."""
+"""CORAL: the covariances of the sources' representations become similar."""
 
 from __future__ import annotations
 

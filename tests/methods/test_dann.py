@@ -1,4 +1,4 @@
-"""DANN: the discriminator learns to tell the sources apart, the encoder to keep it from that."""
+"""DANN: the discriminator learns to predict the source, and the encoder learns to prevent that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def made(weight=1.0, **changes) -> DANN:
 
 
 def telling(method, *, reversed_by=None) -> torch.Tensor:
-    """The discriminator's loss on the plain representations, by hand."""
+    """Compute the discriminator's loss on the plain representations."""
     task, told = method.networks["task"], []
     for i, s in enumerate(PAIR):
         h = task.embed(s.domain.x, s.domain.edges)
@@ -69,7 +69,7 @@ def test_a_discriminator_that_nobody_works_against_tells_the_sources_and_one_tha
     for epoch in range(100):
         ends = [method.update(PAIR, epoch)["discriminator"] for method in (idle, fought)]
     assert ends[0] < 0.2
-    assert ends[1] > 0.5  # log 2 = 0.69 is a guess
+    assert ends[1] > 0.5  # log 2 = 0.69 is chance level
 
 
 def test_one_optimiser_moves_both():

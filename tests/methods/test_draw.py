@@ -1,4 +1,4 @@
-"""Draws of fixed size: the same edges with their origins as a sampler's, and the same distribution."""
+"""Draws of fixed size: the same edges, origins and distribution as those of a sampler."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def sampler():
 
 
 def unpadded(edges: Edges) -> set[tuple[int, int, int]]:
-    """The real edges that are there, with origins."""
+    """Return the real edges without padding, with their origins."""
     count = int(edges.count)
     real = edges.real[:count]
     return set(zip(edges.src[real].tolist(), edges.dst[real].tolist(), edges.origin[:count].tolist(), strict=True))
@@ -41,7 +41,7 @@ def test_it_is_laid_out_as_padded_edges_are(sampler):
     torch.manual_seed(0)
     drawn = Draw(sampler, RATIOS, CPU).draw()
     n, count, m = drawn.num_nodes, int(drawn.count), int(drawn.indptr[-1])
-    assert count + n == m < len(drawn.src)  # an original edge drawn again is filling
+    assert count + n == m < len(drawn.src)  # an original edge that is drawn again becomes padding
     assert (drawn.src == drawn.dst)[:m].sum() == n
     assert torch.equal(drawn.real[:count], torch.nonzero(drawn.src[:m] != drawn.dst[:m]).squeeze(1))
     assert (drawn.origin[count:] == 255).all()
@@ -52,7 +52,7 @@ def test_it_is_laid_out_as_padded_edges_are(sampler):
     assert torch.equal(starts, built.by_source[1])
     assert torch.equal(drawn.src[order[:m]].sort().values, drawn.src[order[:m]])
     assert torch.equal(drawn.dst_by_source[:m], drawn.dst[order[:m]])
-    for u in range(n):  # the same neighbours, in whatever order within a node
+    for u in range(n):  # the same neighbours, in any order within a node
         rows = slice(drawn.indptr[u], drawn.indptr[u + 1])
         assert torch.equal(drawn.src[rows].sort().values, built.src[rows].sort().values)
 

@@ -1,4 +1,4 @@
-"""Algorithm 1: who moves whom, the bounds on the adversary, and the whole epoch against a plain version."""
+"""Algorithm 1: what each step updates, the bounds on the adversary, and an epoch against a plain version."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from edgemask.config import EDGE_INPUTS, Recipe
 from edgemask.enrich import Sampler, enrich
 from edgemask.graph import Graph
-from edgemask.methods.edgemask import Game, budget_shift, collapsed
+from edgemask.methods.edgemask import Game, collapsed
 from edgemask.methods.execution import seeded
 from edgemask.methods.sources import Source
+from edgemask.nn.budget import budget_shift
 from edgemask.nn.gat import MaskedGAT
 from edgemask.nn.masknet import MaskNet
 from edgemask.nn.tensors import Edges, GraphTensors
@@ -28,7 +29,7 @@ TINY = Recipe(
 
 
 def homophilous(name="g", seed=0):
-    """Two classes; nine in ten edges stay inside one; features that tell little by themselves."""
+    """Return a graph with two classes, 90 % of edges inside a class, and weakly informative features."""
     rng = np.random.default_rng(seed)
     y = np.arange(N) % 2
     src, dst = rng.integers(0, N, (2, 400))
@@ -39,7 +40,7 @@ def homophilous(name="g", seed=0):
 
 
 def source(graph, recipe=None):
-    """With a recipe, its edges are sampled from the enriched graph."""
+    """Return a source. With a recipe, its edges are sampled from the enriched graph."""
     sampler = Sampler(enrich(graph, k=recipe.k, clusters=recipe.clusters), CPU) if recipe else None
     return Source(GraphTensors.of(graph), torch.arange(0, N, 3), sampler)
 
@@ -68,7 +69,7 @@ def same(a, b):
 
 
 def mask_gradient(recipe, y):
-    """The MaskNet's gradient in one ascent step on the homophilous graph with labels `y`."""
+    """Return the MaskNet's gradient in one ascent step on the homophilous graph with labels `y`."""
     g, src = game(recipe), source(homophilous().replace(y=y))
     edges = src.domain.edges
     g.mask_step(src, edges, g.mask(g.networks["mask"](src.domain, edges), edges))
@@ -91,7 +92,7 @@ def test_the_adversary_raises_the_loss(bound):
     with seeded(0, CPU):
         for _ in range(30):
             g.task_step(src, edges, None)
-    for _ in range(15):  # the TaskNet stands still
+    for _ in range(15):  # the TaskNet does not change
         s = g.mask(g.networks["mask"](src.domain, edges), edges)
         losses.append(float(g.mask_step(src, edges, s)))
     assert losses[-1] > losses[0] + 0.02
@@ -132,7 +133,7 @@ def test_the_dual_variable_follows_the_constraint_and_may_turn_negative(rho):
 
 
 def algorithm_1(recipe, sources, seed, epochs):
-    """The paper's Algorithm 1, both kinds of edges sampled, without any of Game's code."""
+    """Run the paper's Algorithm 1 with both kinds of sampled edges, without using code of `Game`."""
     with seeded(derive(seed, "init"), CPU):
         task = MaskedGAT(INPUTS, recipe.hidden, 2, recipe.layers, recipe.dropout, heads=recipe.heads)
         mask = MaskNet(INPUTS, recipe.mask_projection, recipe.mask_hidden)
@@ -285,7 +286,7 @@ def test_the_budget_is_met(rho, count, scale):
 @pytest.mark.parametrize(
     "logits",
     [
-        torch.tensor([-1e4, 1e4]).repeat(50),  # nothing between: the mean is flat over a wide range of b
+        torch.tensor([-1e4, 1e4]).repeat(50),  # no values in between: the mean is flat over a wide range of b
         torch.tensor([*[-1e4] * 99, 1e4]),
         1e4 * torch.randn(100, generator=torch.Generator().manual_seed(0)),
         -torch.linspace(0, 9, 100).exp(),

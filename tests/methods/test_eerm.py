@@ -1,4 +1,4 @@
-"""EERM: generators that edit edges to spread the risks, and a classifier that brings them together."""
+"""EERM: generators edit edges to increase the variance of the risks, and the classifier decreases it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def dense(edges):
 
 
 def log_likelihood(logits, made, counts):
-    """Σ log softmax of what was drawn, node by node, plainly."""
+    """Compute Σ log softmax of the draws in a plain loop over nodes."""
     total = logits.new_zeros(())
     nodes = made.keys // 40
     for k in range(len(logits)):

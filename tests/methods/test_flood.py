@@ -46,7 +46,7 @@ def test_two_networks_that_are_one_agree_on_views_that_are_one():
     method, domain = flood(), GraphTensors.of(A)
     task, views = method.networks["task"], [(domain.x, None)] * 3
     loss = bootstrapped(task, torch.nn.Identity(), method.bootstrap.target, views, domain.edges, torch.arange(80))
-    heard = task.embed(domain.x, domain.edges).norm(dim=1) > 0  # a node of zeros points nowhere
+    heard = task.embed(domain.x, domain.edges).norm(dim=1) > 0  # the cosine of a zero vector is not defined
     assert loss.item() == pytest.approx(2 * float((~heard).float().mean()), abs=1e-5)
     assert bool(heard.any())
 

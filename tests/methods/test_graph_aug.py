@@ -1,4 +1,4 @@
-"""GraphAug: the lightest edges go, pairs inside feature clusters come, the rest is risk minimisation."""
+"""GraphAug: drops the lightest edges, adds pairs inside feature clusters, and otherwise minimises risk."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_added_pairs_lie_inside_clusters_and_are_new():
     assert before <= pairs(after)
     assert all(clusters[u] == clusters[v] for u, v in added)
     assert {(v, u) for u, v in added} == added
-    drawn = round(0.5 * len(before) / 2)  # some of them are edges already
+    drawn = round(0.5 * len(before) / 2)  # some of them already exist
     assert 0.5 * drawn < len(added) / 2 <= drawn
     assert int((after.origin == int(Origin.SPECTRAL)).sum()) == len(added)
 

@@ -61,7 +61,7 @@ def test_the_subgraph_is_generated_not_cut_out():
     v, i, j = next(
         (v, i, j)
         for v, i, j in both.nonzero().tolist()
-        if i < j and int(who[v, j]) not in neighbours(int(who[v, i]))  # no edge of the graph
+        if i < j and int(who[v, j]) not in neighbours(int(who[v, i]))  # not an edge of the graph
     )
     assert weight[v, i, j] == pytest.approx(float(torch.sigmoid(z[v, i] @ z[v, j])))
 
@@ -96,7 +96,7 @@ def test_the_divergence_is_that_of_two_gaussians():
 def test_domain_information_is_that_of_loops_and_0_where_domains_agree():
     draw = torch.Generator().manual_seed(0)
     z = [torch.randn(n, 3, dtype=torch.float64, generator=draw) for n in (9, 12)]
-    y = [torch.randint(3, (n,), generator=draw) for n in (9, 12)]  # of 4 classes
+    y = [torch.randint(3, (n,), generator=draw) for n in (9, 12)]  # 3 of the 4 classes occur
     total = 0.0
     for c in range(4):
         every = torch.cat([a[b == c] for a, b in zip(z, y, strict=True)])

@@ -1,4 +1,4 @@
-"""GroupDRO: the sources' weights follow their risks, and the classifier the weights."""
+"""GroupDRO: the weights of the sources grow with their risks, and the classifier uses the weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgemask.nn.tensors import GraphTensors
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", hidden=8, dropout=0.0, mask=False, k=0, clusters=0, lr=0.01)
 A, B, _ = demo_family(80).values()
-# B with a third of its labels drawn at random: a source that stays hard.
+# B with a third of its labels drawn at random, which makes it a hard source.
 HARD = B.replace(y=np.where(np.arange(80) % 3 == 0, (np.array(B.y) + np.arange(80)) % 5, np.array(B.y)))
 
 

@@ -1,4 +1,4 @@
-"""IRMv1: no penalty on a predictor whose scale is right in every source, one on all others."""
+"""IRMv1: the penalty is 0 only if the scale of the logits is right in every source."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SOURCES = [Source(GraphTensors.of(g), torch.arange(80), None) for g in (A, B)]
 
 
 def environment(counts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Samples of several kinds: a count of each label for each kind."""
+    """Return samples of several kinds, given a count of each label for each kind."""
     kinds = [(kind, label) for kind, row in enumerate(counts) for label, n in enumerate(row) for _ in range(n)]
     return tuple(torch.tensor(kinds).unbind(1))
 
 
 def test_an_invariant_predictor_has_no_penalty():
-    # The law of the label given the kind is the same in both sources; how often each kind is there is not.
+    # The distribution of the label given the kind is the same in both sources; the frequency of each kind is not.
     law = torch.tensor([[0.7, 0.2, 0.1], [0.25, 0.25, 0.5]], dtype=torch.float64)
     for counts in ([[7, 2, 1], [10, 10, 20]], [[35, 10, 5], [1, 1, 2]]):
         kind, label = environment(counts)
@@ -38,7 +38,7 @@ def test_an_invariant_predictor_has_no_penalty():
 
 
 def test_a_predictor_that_relies_on_what_changes_has_a_penalty():
-    # It is right on average over the sources, too sure in one of them and not sure enough in the other.
+    # It is calibrated on average over the sources, but overconfident in one and underconfident in the other.
     law = torch.tensor([[0.7, 0.3], [0.3, 0.7]], dtype=torch.float64)
     for counts in ([[9, 1], [1, 9]], [[5, 5], [5, 5]]):
         kind, label = environment(counts)

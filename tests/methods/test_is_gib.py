@@ -1,4 +1,4 @@
-"""IS-GIB: HSIC is what it should be, the bottlenecks compress, and without them it is risk minimisation."""
+"""IS-GIB: HSIC is correct, the bottlenecks compress, and without them the method is risk minimisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LiSA: subgraphs that keep the label, differ from each other, and serve as environments."""
+"""LiSA: subgraphs keep the label, differ from each other, and are used as environments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pair(graph):
 
 
 def trained(steps=15, classifier=20, **hyper) -> LiSA:
-    """A classifier that knows its source a little, then the generators alone."""
+    """Train the classifier for a few steps, then only the generators."""
     method, (source, edges) = lisa(subgraph_lr=0.02, **hyper), pair(A)
     with seeded(0, CPU):
         for _ in range(classifier):

@@ -1,4 +1,4 @@
-"""MARIO: contrast under the worst perturbation, less what is shared within clusters, beside the labels."""
+"""MARIO: contrast under the worst perturbation, minus the contrast within clusters, added to the labels' loss."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_balanced_assignments_use_prototypes_alike_that_all_nodes_prefer():
     assert float((preferred / 0.1).softmax(1).sum(0)[0]) > 55
     torch.testing.assert_close(q, balanced(scores))
     torch.testing.assert_close(q.sum(1), torch.ones(60, dtype=torch.float64))
-    assert 5 < float(q.sum(0).min()) <= float(q.sum(0).max()) < 20  # 10 each, were there more rounds
+    assert 5 < float(q.sum(0).min()) <= float(q.sum(0).max()) < 20  # 10 each in the limit of many rounds
 
 
 def test_clustering_predicts_each_views_assignment_from_the_other():
@@ -94,11 +94,12 @@ def test_clustering_predicts_each_views_assignment_from_the_other():
 
 
 def test_the_perturbation_found_by_ascent_raises_the_contrast():
-    held, random = mario(ascent=5, perturbation=0.05), mario(ascent=0, perturbation=0.3)  # a box as large as its reach
-    for method in (held, random):
+    # The largest perturbation is 0.3 for both.
+    ascended, random = mario(ascent=5, perturbation=0.05), mario(ascent=0, perturbation=0.3)
+    for method in (ascended, random):
         method.networks.requires_grad_(False)
     with seeded(1, CPU):
-        worst = held.contrast(scene(held)).item()
+        worst = ascended.contrast(scene(ascended)).item()
     with seeded(1, CPU):
         others = [random.contrast(scene(random)).item() for _ in range(10)]
     assert worst > max(others)

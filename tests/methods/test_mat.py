@@ -1,4 +1,4 @@
-"""MAT: perturbations within their ball that raise the loss, of few ranks, kept from step to step."""
+"""MAT: low-rank perturbations inside their ball raise the loss and persist from step to step."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def traced(method) -> tuple:
 
 
 def plain(method) -> torch.Tensor:
-    """The logits of the training nodes, without mixing."""
+    """Return the logits of the training nodes without mixing."""
     task = method.networks["task"]
     return torch.cat([task(s.domain.x, s.domain.edges)[s.train] for s in PAIR])
 
@@ -51,13 +51,13 @@ def test_a_mixed_node_is_computed_among_both_neighbourhoods_as_the_paper_has_it(
     first, second = (linear.weight for linear in task.linears)
 
     def neighbours(domain, node):
-        """The incoming edges of a node and their weights, its self-loop apart."""
+        """Return the incoming edges of a node and their weights, and separately its self-loop."""
         e, w = domain.edges, gcn_weights(domain.edges)
         into = [(s, w[i]) for i, (s, d) in enumerate(zip(e.src.tolist(), e.dst.tolist(), strict=True)) if d == node]
         return [(s, x) for s, x in into if s != node], next(x for s, x in into if s == node)
 
     def layer(domain, node, state, messages, bias):
-        """What comes of a state in a node's place: its neighbours are as they are."""
+        """Return the result for a state in a node's place, with unchanged neighbours."""
         others, own = neighbours(domain, node)
         return own * state + sum(weight * messages[source] for source, weight in others) + bias
 

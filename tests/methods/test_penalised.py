@@ -1,4 +1,4 @@
-"""What the general methods of domain generalisation share: runs, resumes, batches, one source, annealing."""
+"""Shared behaviour of the general domain generalisation methods: resuming, batches, one source, annealing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def same(one, other) -> bool:
 
 
 def short(method) -> dict[str, int]:
-    """HyperParameter-parameters by which something happens within a few epochs."""
+    """Return hyper-parameters that have a visible effect within a few epochs."""
     return {"anneal": 2} if "anneal" in method.hyper else {"nodes": 40} if "nodes" in method.hyper else {}
 
 
@@ -73,7 +73,7 @@ def test_a_run_that_was_stopped_where_the_weight_jumps_continues_to_the_same_end
 
 @pytest.mark.parametrize("method", [GroupDRO, MMD, CORAL, VREx])
 def test_with_one_source_there_is_nothing_but_its_risk(method):
-    recipe = TINY.replace(hyper=(("anneal", 0),) if method is VREx else ())  # a jump of the weight starts Adam anew
+    recipe = TINY.replace(hyper=(("anneal", 0),) if method is VREx else ())  # a jump of the weight resets Adam
     trainer, plain = Fit(method, recipe, [A]).run()[0], Fit(ERM, TINY, [A]).run()[0]
     for mine, theirs in zip(weights(trainer), weights(plain), strict=True):
         torch.testing.assert_close(mine, theirs)
@@ -158,7 +158,7 @@ def on_a_gpu(method, recipe, *, replay) -> tuple[list[dict[str, float]], dict[st
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.parametrize("backbone", ["gcn", "gin"])
 def test_replayed_steps_learn_what_plain_steps_learn(method, backbone):
-    """The weight jumps after the capture, and all that is drawn comes from the same generator."""
+    """The weight jumps after the capture, and all random draws come from the same generator."""
     hyper = short(method) | ({"anneal": 5} if "anneal" in method.hyper else {})
     recipe = TINY.replace(backbone=backbone, k=3, knn_ratio=0.5, epochs=9, hyper=tuple(sorted(hyper.items())))
     (curve, weights), (plain, expected) = (on_a_gpu(method, recipe, replay=r) for r in (True, False))

@@ -1,4 +1,4 @@
-"""Statistics of penalties: each against a plain loop, and where it must be 0."""
+"""Statistics for penalties: each compared with a plain loop, and cases in which it must be 0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def rows(n: int, d: int, seed: int, dtype=torch.float64) -> torch.Tensor:
 
 
 def plain_mmd(x, y) -> float:
-    """The definition, pair by pair."""
+    """Compute the definition in a loop over pairs."""
     x, y = x.tolist(), y.tolist()
     pool = x + y
 

@@ -1,4 +1,4 @@
-"""Every method of the registry is built, trained and asked through the one interface."""
+"""Every method of the registry can be built, trained and used through the common interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A, B, C = demo_family(80).values()
 
 
 def tiny(name: str):
-    """A method's own recipe, small: what it leaves out (k = 0, clusters = 0) stays out."""
+    """Return a small version of a method's own recipe, which keeps k = 0 and clusters = 0."""
     r = method_spec(name).recipe
     return r.replace(
         epochs=2, hidden=4, heads=2, mask_projection=4, mask_hidden=4, k=min(r.k, 3), clusters=min(r.clusters, 5)

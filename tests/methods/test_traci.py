@@ -1,4 +1,4 @@
-"""TRACI: the adversary raises entropy and roughness within its radius, mixup draws from the prototypes of a class."""
+"""TRACI: the adversary raises entropy and roughness within its radius, and mixup uses the prototypes of a class."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def traci(recipe: Recipe = TINY, **hyper: float) -> TRACI:
 
 
 def found(method: TRACI, ascents: int) -> tuple[float, float, list[float]]:
-    """Entropy and roughness at the adversary's choice, and its largest entries in units of the radius."""
+    """Return entropy and roughness at the adversary's result, and its largest entries in units of the radius."""
     method.ascents, task = ascents, method.networks["task"].eval()
     with seeded(0, CPU):
         s = dropped(EDGES, 0.3).float()
@@ -74,7 +74,7 @@ def test_both_directions_of_an_edge_are_dropped_together_and_about_the_asked_sha
     with seeded(0, CPU):
         masks = torch.stack([dropped(EDGES, 0.3) for _ in range(50)])
     assert float(masks.float().mean()) == pytest.approx(0.7, abs=0.03)
-    assert masks.float().mean(0).min() > 0.3  # no edge is dropped always
+    assert masks.float().mean(0).min() > 0.3  # no edge is always dropped
     at = {
         pair: i
         for i, pair in enumerate(zip(EDGES.src[EDGES.real].tolist(), EDGES.dst[EDGES.real].tolist(), strict=True))
@@ -85,7 +85,7 @@ def test_both_directions_of_an_edge_are_dropped_together_and_about_the_asked_sha
 
 def test_prototypes_are_the_mean_and_deviation_of_a_class_in_a_source():
     h = torch.randn(80, 3, generator=torch.Generator().manual_seed(0))
-    mean, deviation, there = gaussians(h, SOURCES[0], 6)  # no node is of class 5
+    mean, deviation, there = gaussians(h, SOURCES[0], 6)  # no node has class 5
     y = SOURCES[0].domain.y[:60]
     for c in range(5):
         torch.testing.assert_close(mean[c], h[:60][y == c].mean(0))
@@ -98,7 +98,7 @@ def test_mixup_draws_training_nodes_to_the_prototypes_of_their_class_and_leaves_
     h = torch.randn(80, 3, generator=torch.Generator().manual_seed(0))
     y, own = SOURCES[0].domain.y[:60], torch.arange(5.0)[:, None].expand(5, 3)
     exact = [(own, torch.zeros(5, 3), torch.ones(5)), (own + 10, torch.zeros(5, 3), torch.ones(5))]
-    mixed = traci(beta=0.01).mix(h, SOURCES[0], exact)  # shares of their own all but 0
+    mixed = traci(beta=0.01).mix(h, SOURCES[0], exact)  # the nodes' own shares are almost 0
     assert torch.equal(mixed[60:], h[60:])
     inside = (mixed[:60] - y[:, None]) / 10  # a mean of the two: the Dirichlet weight of the second
     assert (inside > -0.2).all()

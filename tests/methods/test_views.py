@@ -1,4 +1,4 @@
-"""Augmented views: the same as editing the features and the edges themselves."""
+"""Augmented views: the same result as editing the features and edges directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""V-REx: risks that are the same on every source."""
+"""V-REx: risks that are equal on every source."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture
 def float64():
-    """Double precision by default and a fixed seed, for comparisons to the last digits."""
+    """Use double precision by default and a fixed seed, so that results can be compared to the last digits."""
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(0)
     yield

@@ -14,7 +14,7 @@ SETTINGS = [{}, {"fused": True}, {"foreach": True}, {"amsgrad": True}]
 
 
 def trained(make, steps=6, **settings):
-    """Weights of two groups, the second without gradients at first, and the optimiser's state."""
+    """Return the weights of two groups and the optimiser's state. The second group has no gradients at first."""
     stream = torch.Generator().manual_seed(0)
     first, second = (torch.randn(5, 3, generator=stream).requires_grad_() for _ in range(2))
     optimiser = make([first], 1e-2, weight_decay=1e-3, **settings)
@@ -24,20 +24,20 @@ def trained(make, steps=6, **settings):
         x = torch.randn(7, 5, generator=stream)
         ((x @ first).square().sum() + ((x @ second).sin().sum() if step > 1 else 0)).backward()
         optimiser.step()
-        if step == 3:  # as from a checkpoint
+        if step == 3:  # as when resuming from a checkpoint
             optimiser.load_state_dict(optimiser.state_dict())
     return first, second, optimiser.state_dict()
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_its_steps_are_torchs_to_the_bit(settings):
-    (first, second, state), (their_first, their_second, theirs) = (
+def test_steps_equal_those_of_torch_to_the_bit(settings):
+    (first, second, state), (torch_first, torch_second, torch_state) = (
         trained(make, **settings) for make in (Adam, torch.optim.Adam)
     )
-    assert torch.equal(first, their_first)
-    assert torch.equal(second, their_second)
-    assert state["param_groups"] == theirs["param_groups"]
-    for i, slots in theirs["state"].items():
+    assert torch.equal(first, torch_first)
+    assert torch.equal(second, torch_second)
+    assert state["param_groups"] == torch_state["param_groups"]
+    for i, slots in torch_state["state"].items():
         assert all(torch.equal(state["state"][i][name], value) for name, value in slots.items())
 
 

@@ -1,4 +1,4 @@
-"""Weighted sums over incoming edges against dense matrices, PyTorch Geometric and finite differences."""
+"""Weighted sums over incoming edges, compared with dense matrices, PyTorch Geometric and finite differences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_aggregate_is_a_product_with_the_weighted_adjacency(edges, width, dtype)
 
 def test_gradients_equal_those_of_the_dense_product(edges):
     weight, h = torch.randn(len(edges.src), requires_grad=True), torch.randn(edges.num_nodes, 3, requires_grad=True)
-    grad = torch.randn(3, edges.num_nodes).t()  # not contiguous, as gradients may be
+    grad = torch.randn(3, edges.num_nodes).t()  # gradients need not be contiguous
     ours = torch.autograd.grad(aggregate(edges, weight, h), (weight, h), grad)
     torch.testing.assert_close(ours, torch.autograd.grad(dense(edges, weight) @ h, (weight, h), grad))
 
@@ -52,7 +52,7 @@ def test_gradcheck(edges):
     assert torch.autograd.gradcheck(lambda w, x: aggregate(edges, w, x), (weight, h))
 
 
-def test_strided_values_are_read_right(edges):
+def test_strided_values_are_read_correctly(edges):
     """The heads of an attention layer are slices of one tensor."""
     weight, z = (
         torch.randn(len(edges.src), 2, requires_grad=True),
@@ -67,14 +67,14 @@ def test_strided_values_are_read_right(edges):
     )
 
 
-def test_only_the_gradients_asked_for_are_made(edges):
+def test_only_the_requested_gradients_are_computed(edges):
     weight, h = torch.randn(len(edges.src), requires_grad=True), torch.randn(edges.num_nodes, 2)
     aggregate(edges, weight, h).sum().backward()
     assert weight.grad is not None
     assert h.grad is None
 
 
-def test_a_second_derivative_is_refused_rather_than_wrong(edges):
+def test_a_second_derivative_raises_an_error(edges):
     weight, h = torch.randn(len(edges.src), requires_grad=True), torch.randn(edges.num_nodes, 2, requires_grad=True)
     (grad,) = torch.autograd.grad(aggregate(edges, weight, h).square().sum(), h, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
@@ -105,5 +105,5 @@ def test_gcn_weights_and_their_gradient_equal_pyg(edges):
     torch.testing.assert_close(torch.autograd.grad(dense(edges, ours), s, grad), torch.autograd.grad(matrix, s, grad))
 
 
-def test_gcn_weights_without_a_mask_are_those_of_a_mask_of_ones(edges):
+def test_gcn_weights_without_a_mask_equal_those_with_a_mask_of_ones(edges):
     assert torch.equal(gcn_weights(edges), gcn_weights(edges, torch.ones(edges.num_real)))

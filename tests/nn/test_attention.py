@@ -1,11 +1,11 @@
-"""The masked attention operator: against PyTorch Geometric's GATConv, edge removal, finite differences.
+"""The masked attention operator, compared with PyTorch Geometric's GATConv, edge removal and finite differences.
 
-What a mask of 0 on an edge e = u → v means differs by gate:
+The meaning of a mask of 0 on an edge e = u → v depends on the gate:
 
-`softmax`    e is not there: v's output is that of the graph without e, to the bit.
-`message`    e sends nothing, but keeps its place in v's softmax: the others' weights are (1 - α_e) times those of
-             the graph without e.
-`attention`  e sends its message like any other edge; only its logit loses the term c s.
+`softmax`    The edge is removed: v's output is that of the graph without e, to the bit.
+`message`    The edge sends nothing but stays in v's softmax: the other weights are (1 - α_e) times those of the graph
+             without e.
+`attention`  The edge sends its message like any other edge; only its logit loses the term c s.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 @pytest.fixture
 def edges():
-    """A directed graph in which node 9 has no incoming edge."""
+    """Return a directed graph in which node 9 has no incoming edge."""
     keys = np.sort(np.random.default_rng(0).choice(N * (N - 1), 30, replace=False))
     keys = torch.tensor(keys[keys % N != keys // N])
     return Edges.build(keys % N, keys // N, N)
@@ -37,13 +37,15 @@ def edges():
 
 @pytest.fixture
 def inputs():
-    """z, a_src·z, a_dst·z, c."""
+    """Return z, a_src·z, a_dst·z and c."""
     return torch.randn(N, HEADS, WIDTH), torch.randn(N, HEADS), torch.randn(N, HEADS), torch.randn(HEADS)
 
 
 def pair(gate, concat):
-    """Our layer and PyG's with the same weights. Its self-loops carry the edge attribute `fill_value`, ours s = 1;
-    its logit term lin_edge(s)·att_edge is c s."""
+    """Return our layer and PyG's layer with the same weights.
+
+    PyG's self-loops have the edge attribute `fill_value`, ours have s = 1. Its logit term lin_edge(s)·att_edge is c s.
+    """
     ours = MaskedGATLayer(INPUTS, HEADS, WIDTH, gate, attention_dropout=0.0)
     theirs = GATConv(INPUTS, WIDTH, HEADS, concat=concat, edge_dim=1, fill_value=1.0, bias=False)
     with torch.no_grad():
@@ -55,7 +57,7 @@ def pair(gate, concat):
 
 
 def assert_same_layer(ours, theirs, edges, s, concat):
-    """Outputs, and the gradients of every weight, of the input and of the mask."""
+    """Compare the outputs and the gradients of every weight and of the input; return both gradients of the mask."""
     x, y = (torch.randn(N, INPUTS, generator=torch.Generator().manual_seed(1)).requires_grad_() for _ in range(2))
     s, t = (s.clone().requires_grad_() for _ in range(2))
     out = ours(x, edges, s)
@@ -80,7 +82,7 @@ def assert_same_layer(ours, theirs, edges, s, concat):
 
 @pytest.mark.parametrize("concat", [True, False])
 @pytest.mark.parametrize("gate", ["message", "attention"])
-def test_at_a_mask_of_ones_a_layer_is_a_standard_gat_layer(edges, gate, concat):
+def test_with_a_mask_of_ones_a_layer_is_a_standard_gat_layer(edges, gate, concat):
     assert_same_layer(*pair(gate, concat), edges, torch.ones(edges.num_real), concat)
 
 
@@ -129,7 +131,7 @@ def test_gradcheck(edges, inputs, gate):
 
 
 def without(edges, e):
-    """The graph without its e-th real edge."""
+    """Return the graph without its e-th real edge."""
     src, dst = (torch.cat([t[edges.real][:e], t[edges.real][e + 1 :]]) for t in (edges.src, edges.dst))
     return Edges.build(src, dst, edges.num_nodes)
 
@@ -139,7 +141,7 @@ E_CUT = 7
 
 @pytest.fixture
 def cut(edges):
-    """A mask that is 0 on one edge, that edge's ends, and the graph and mask without it."""
+    """Return a mask that is 0 on one edge, the ends of that edge, and the graph and the mask without it."""
     s = torch.rand(edges.num_real)
     s[E_CUT] = 0
     u, v = edges.src[edges.real][E_CUT], edges.dst[edges.real][E_CUT]
@@ -153,7 +155,7 @@ def test_softmax_gate_at_zero_equals_the_graph_without_the_edge(edges, inputs, c
     assert torch.equal(out, attend(smaller, z, src, dst, rest, c, gate="softmax"))
 
 
-def test_softmax_gate_at_zero_ignores_the_source_altogether(edges, inputs, cut):
+def test_softmax_gate_at_zero_ignores_the_source_completely(edges, inputs, cut):
     z, src, dst, c = inputs
     s, u, v, *_ = cut
     before = attend(edges, z, src, dst, s, c, gate="softmax")
@@ -163,8 +165,8 @@ def test_softmax_gate_at_zero_ignores_the_source_altogether(edges, inputs, cut):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_softmax_gate_at_zero_is_exact_however_large_the_logit(edges, inputs, cut, dtype):
-    """The absent edge would win the softmax by e^5000: it neither wipes the others out nor breaks the gradient."""
+def test_softmax_gate_at_zero_is_exact_for_any_logit(edges, inputs, cut, dtype):
+    """The removed edge would dominate the softmax by e^5000, but must not affect the other edges or the gradient."""
     z, src, dst, c = (t.to(dtype) for t in inputs)
     s, u, v, smaller, rest = cut
     src[u] += 5000
@@ -179,7 +181,7 @@ def test_message_gate_at_zero_sends_nothing(edges, inputs, cut):
     z, src, dst, c = inputs
     s, u, v, *_ = cut
     before = attend(edges, z, src, dst, s, c, gate="message")
-    z[u] += 100  # the features alone: the logits, and so the softmax, stay
+    z[u] += 100  # only the features change, not the logits and the softmax
     assert torch.equal(attend(edges, z, src, dst, s, c, gate="message")[v], before[v])
 
 
@@ -210,7 +212,7 @@ def test_edge_softmax_sums_to_one_at_extreme_logits(edges):
 
 
 def test_dropout_keeps_the_expectation():
-    """Nodes with their self-loop alone: each coefficient 1 becomes 0 or 1 / (1 - p), on average 1."""
+    """On nodes with only a self-loop, each coefficient 1 becomes 0 or 1 / (1 - p), which is 1 on average."""
     n, p = 20_000, 0.6
     none = torch.empty(0, dtype=torch.int64)
     edges, z, zero = Edges.build(none, none, n), torch.ones(n, 1, 1), torch.zeros(n, 1)
@@ -219,7 +221,7 @@ def test_dropout_keeps_the_expectation():
     assert out.mean().item() == pytest.approx(1, abs=0.05)
 
 
-def test_a_layer_drops_attention_in_training_only(edges):
+def test_a_layer_uses_attention_dropout_only_in_training(edges):
     layer, x = MaskedGATLayer(INPUTS, HEADS, WIDTH, "message", attention_dropout=0.6), torch.randn(N, INPUTS)
     assert not torch.equal(layer(x, edges, None), layer(x, edges, None))
     layer.eval()

@@ -1,4 +1,4 @@
-"""Backbones under a mask: against PyTorch Geometric, edge removal, equivariance, sparse features."""
+"""Backbones with a mask, compared with PyTorch Geometric; edge removal, equivariance and sparse features."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def edges():
 
 def make(kind, layers=2):
     net = kind(INPUTS, HIDDEN, CLASSES, layers).eval()
-    for parameter in net.parameters():  # biases start at zero: give them something to be wrong about
+    for parameter in net.parameters():  # biases start at zero, where an error in them would not show
         torch.nn.init.normal_(parameter)
     return net
 
@@ -74,7 +74,7 @@ def test_logits_and_the_gradient_of_the_mask_equal_pyg(edges, kind, theirs, laye
 
 
 @pytest.mark.parametrize("kind", [GCN, GIN, SGC])
-def test_a_mask_of_zero_is_the_graph_without_the_edge(edges, kind):
+def test_a_mask_of_zero_equals_the_graph_without_the_edge(edges, kind):
     net, x, s, cut = make(kind), torch.randn(N, INPUTS), torch.rand(edges.num_real), torch.arange(3, 12)
     s[cut] = 0
     kept = torch.ones(edges.num_real, dtype=torch.bool)
@@ -84,13 +84,13 @@ def test_a_mask_of_zero_is_the_graph_without_the_edge(edges, kind):
 
 
 @pytest.mark.parametrize("kind", [GCN, GIN, SGC, MLP])
-def test_no_mask_is_a_mask_of_ones(edges, kind):
+def test_no_mask_equals_a_mask_of_ones(edges, kind):
     net, x = make(kind), torch.randn(N, INPUTS)
     torch.testing.assert_close(net(x, edges), net(x, edges, torch.ones(edges.num_real)))
 
 
 @pytest.mark.parametrize("kind", [GCN, GIN, SGC, MLP])
-def test_renaming_the_nodes_renames_the_rows(edges, kind):
+def test_permuting_the_nodes_permutes_the_rows(edges, kind):
     net, x, s = make(kind), torch.randn(N, INPUTS), torch.rand(edges.num_real)
     new = torch.randperm(N)  # node v becomes new[v]
     src, dst = new[edges.src[edges.real]], new[edges.dst[edges.real]]
@@ -118,13 +118,13 @@ def test_sparse_and_dense_features_give_the_same_logits(edges, kind):
 @pytest.mark.parametrize(
     ("backbone", "kind"), [("gat", MaskedGAT), ("gcn", GCN), ("gin", GIN), ("sgc", SGC), ("mlp", MLP)]
 )
-def test_a_recipe_names_its_backbone(edges, backbone, kind):
+def test_a_recipe_selects_its_backbone(edges, backbone, kind):
     net = tasknet(Recipe(backbone=backbone, hidden=4, heads=2, layers=3), INPUTS, CLASSES)
     assert type(net) is kind
     assert net(torch.randn(N, INPUTS), edges).shape == (N, CLASSES)
 
 
-def test_a_recipe_shapes_the_gat():
+def test_a_recipe_sets_the_parameters_of_the_gat():
     net = tasknet(
         Recipe(gate="softmax", heads=2, hidden=4, layers=3, dropout=0.1, attention_dropout=0.2),
         INPUTS,

@@ -1,4 +1,4 @@
-"""Layer-wise inference in blocks: the whole graph's logits and masks, one block at a time."""
+"""Layer-wise inference in blocks gives the logits and masks of the whole graph."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 def graph(sparse=False) -> Graph:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(N, INPUTS)) * (rng.random((N, INPUTS)) < 0.5)
-    edges = rng.integers(0, N - 3, (2, 4 * N))  # the last nodes are alone
+    edges = rng.integers(0, N - 3, (2, 4 * N))  # the last nodes have no edges
     return Graph("g", sp.csr_array(x) if sparse else x, edges, duplicates="merge", self_loops="drop")
 
 
@@ -37,7 +37,7 @@ def network(backbone="gcn", layers=2, **settings):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_blocks_hold_every_node_and_edge_once(size):
+def test_blocks_contain_every_node_and_edge_once(size):
     edges = GraphTensors.of(graph()).edges
     rows, pairs = [], []
     for block in blocks(edges, size, CPU):
@@ -56,7 +56,7 @@ def test_blocks_hold_every_node_and_edge_once(size):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("mask", ["none", "zeros", "random"])
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_logits_are_those_of_the_whole_graph(backbone, mask, size):
+def test_logits_equal_those_of_the_whole_graph(backbone, mask, size):
     g, net = graph(), network(backbone)
     domain = GraphTensors.of(g)
     s = {"none": None, "zeros": torch.zeros(domain.edges.num_real), "random": torch.rand(domain.edges.num_real)}[mask]
@@ -88,7 +88,7 @@ def test_sparse_features_stay_sparse(backbone):
 
 @pytest.mark.parametrize("inputs", [(), EDGE_INPUTS])
 @pytest.mark.parametrize("size", SIZES)
-def test_mask_logits_are_those_of_the_whole_graph(inputs, size):
+def test_mask_logits_equal_those_of_the_whole_graph(inputs, size):
     g, net = graph(), MaskNet(INPUTS, 6, 4, inputs)
     domain = GraphTensors.of(g)
     facts = EdgeFacts.of(domain.edges, inputs, torch.rand(N, CLASSES).softmax(1)) if inputs else None
@@ -101,7 +101,7 @@ def test_mask_logits_are_those_of_the_whole_graph(inputs, size):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_blocks_go_through_the_gpu_and_come_back(backbone):
+def test_blocks_are_computed_on_the_gpu_and_returned_to_the_host(backbone):
     g, net = graph(), network(backbone)
     domain, s = GraphTensors.of(g), torch.rand(GraphTensors.of(g).edges.num_real)
     with torch.no_grad():
@@ -120,19 +120,19 @@ def test_a_graph_without_edges():
         assert len(mask_logits_in_blocks(MaskNet(INPUTS, 6, 4), bare, domain.edges, None, 9)) == 0
 
 
-def test_no_more_than_a_block_and_what_it_hears_of_is_at_hand(monkeypatch):
-    """Whatever the depth: a block's nodes and the nodes with an edge into it."""
-    g, net, seen = graph(), network("gcn", layers=4), []
+def test_only_a_block_and_its_neighbours_are_in_memory(monkeypatch):
+    """At any depth, only a block's nodes and the nodes with an edge into it are in memory."""
+    g, net, sizes = graph(), network("gcn", layers=4), []
     edges = GraphTensors.of(g).edges
     collect = GCN.collect
 
     def watch(self, i, edges, weight, z):
-        seen.append(len(z))
+        sizes.append(len(z))
         return collect(self, i, edges, weight, z)
 
     monkeypatch.setattr(GCN, "collect", watch)
     with torch.no_grad():
         logits_in_blocks(net, g, edges, None, 2)
-    heard = [len(torch.unique(edges.src[edges.indptr[v] : edges.indptr[v + 2]])) for v in range(0, N, 2)]
-    assert seen == heard * 4
-    assert max(seen) < N / 2
+    expected = [len(torch.unique(edges.src[edges.indptr[v] : edges.indptr[v + 2]])) for v in range(0, N, 2)]
+    assert sizes == expected * 4
+    assert max(sizes) < N / 2

@@ -1,4 +1,4 @@
-"""The CPU loops of sums, GCN weights and edge scores: against plain torch, finite differences, threads, filling."""
+"""The CPU loops of sums, GCN weights and edge scores: plain torch, finite differences, threads and padding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIDTH = 5
 
 
 def graph(nodes, density, hub=False):
-    """Random edges; with a `hub`, node 3 also has an edge from, and node 5 an edge to, every other node."""
+    """Return random edges. With `hub`, node 3 also has an edge from every other node, and node 5 an edge to each."""
     into = torch.rand(nodes, nodes, generator=torch_stream(nodes, "edges")) < density
     if hub:
         into[3] = into[:, 5] = True
@@ -50,14 +50,14 @@ def draw(*shape, seed=0, dtype=torch.float64):
 
 
 def mask(edges, dtype=torch.float64):
-    """One value per real edge, every seventh of them 0."""
+    """Return one value per real edge; every seventh value is 0."""
     s = torch.rand(edges.num_real, generator=torch_stream(0, "mask"), dtype=dtype)
     s[::7] = 0
     return s.requires_grad_()
 
 
 def arguments(name, edges, dtype=torch.float64, width=WIDTH):
-    """An operator's arguments after the edges."""
+    """Return the arguments of an operator that follow the edges."""
     n, m = edges.num_nodes, edges.num_real
     ends = [draw(n, width, seed=i, dtype=dtype) for i in (1, 2)]
     return {
@@ -78,7 +78,7 @@ OPERATORS = ("aggregate", "gcn_weights", "edge_mlp", "edge_mlp with extra")
 
 
 def results(module, name, edges, given):
-    """The output and the gradients of a fixed weighting of it."""
+    """Return the output and the gradients of a fixed weighted sum of it."""
     out = call(module, name, edges, given)
     up = torch.randn(out.shape, generator=torch_stream(9, *out.shape), dtype=out.dtype)
     return [out, *torch.autograd.grad(out, given, up)]
@@ -91,14 +91,14 @@ def assert_same(ours, expected, tolerance):
 
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("kind", [g for g in GRAPHS if g != "no node"])
-def test_output_and_gradients_are_the_references(kind, name):
+def test_output_and_gradients_equal_the_reference(kind, name):
     edges = GRAPHS[kind]
     given = arguments(name, edges)
     assert_same(results(cpu, name, edges, given), results(reference, name, edges, given), 1e-12)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_a_graph_without_nodes_gives_nothing(name):
+def test_a_graph_without_nodes_gives_an_empty_result(name):
     edges = GRAPHS["no node"]
     out, *grads = results(cpu, name, edges, arguments(name, edges))
     assert out.numel() == 0
@@ -114,7 +114,7 @@ def test_any_width(name, width):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_single_precision_stays_single_and_is_the_references_to_rounding(name):
+def test_single_precision_stays_single_and_equals_the_reference_up_to_rounding(name):
     edges = GRAPHS["hub"]
     given = arguments(name, edges, torch.float32)
     ours = results(cpu, name, edges, given)
@@ -137,9 +137,9 @@ def test_tensors_and_gradients_need_not_be_contiguous(name):
     edges = GRAPHS["random"]
     given = arguments(name, edges)
     apart = [torch.stack([t, t], dim=-1).detach()[..., 0].requires_grad_() for t in given]
-    turned = [t.detach().T.contiguous().T.requires_grad_() if t.dim() == 2 else t for t in given]
+    transposed = [t.detach().T.contiguous().T.requires_grad_() if t.dim() == 2 else t for t in given]
     expected = results(reference, name, edges, given)
-    for strided in (apart, turned):
+    for strided in (apart, transposed):
         out = call(cpu, name, edges, strided)
         up = torch.randn(out.shape, generator=torch_stream(9, *out.shape), dtype=out.dtype)
         up = torch.stack([up, up], dim=-1)[..., 1]
@@ -147,7 +147,7 @@ def test_tensors_and_gradients_need_not_be_contiguous(name):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_each_gradient_is_the_same_when_asked_for_alone(name):
+def test_each_gradient_is_the_same_when_requested_alone(name):
     edges = GRAPHS["random"]
     given = arguments(name, edges)
     together = results(cpu, name, edges, given)[1:]
@@ -169,7 +169,7 @@ def test_edges_are_not_sorted_by_source_for_gradients_that_do_not_need_it(name, 
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_filling_has_no_part_in_anything(name):
+def test_padding_does_not_change_results(name):
     edges = GRAPHS["random"]
     padded = edges.padded(len(edges.src) + 13)
     given = arguments(name, edges)
@@ -189,7 +189,7 @@ def test_filling_has_no_part_in_anything(name):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_mixed_or_foreign_precision_is_refused_by_name(name):
+def test_mixed_or_unsupported_precision_raises_an_error_that_names_the_tensors(name):
     edges = GRAPHS["random"]
     given = arguments(name, edges)
     if len(given) > 1:
@@ -202,7 +202,7 @@ def test_mixed_or_foreign_precision_is_refused_by_name(name):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
 @pytest.mark.parametrize(("shape", "width"), [((7, 4), 3), ((1, 50), 8), ((30, 9), 1), ((0, 4), 2)])
-def test_a_sparse_product_is_the_dense_one(shape, width, index, dtype):
+def test_a_sparse_product_equals_the_dense_one(shape, width, index, dtype):
     matrix = sp.random_array(shape, density=0.5, rng=0, format="csr")
     parts = torch.tensor(matrix.indptr, dtype=index), torch.tensor(matrix.indices, dtype=index)
     values, w = torch.tensor(matrix.data, dtype=dtype), draw(shape[1], width, dtype=dtype).detach()
@@ -211,17 +211,17 @@ def test_a_sparse_product_is_the_dense_one(shape, width, index, dtype):
     torch.testing.assert_close(reference.product(*parts, values, w), dense)
 
 
-@pytest.mark.parametrize("count", [1, 7, 200, 5000])  # the last: several keys to a bucket
+@pytest.mark.parametrize("count", [1, 7, 200, 5000])  # the last has several keys per bucket
 @pytest.mark.parametrize("entries", [0, 1, 500, 20_000])
-def test_a_turn_is_a_stable_sort(count, entries):
+def test_source_order_is_a_stable_sort(count, entries):
     keys = torch.randint(count, (entries,), generator=torch_stream(count, "keys"))
-    turn = SourceOrder.of(keys, count)
+    source_order = SourceOrder.of(keys, count)
     order = torch.sort(keys, stable=True).indices
-    assert torch.equal(turn.order, order)
-    assert torch.equal(turn.starts.diff(), torch.bincount(keys, minlength=count))
-    assert turn.starts[0] == 0
+    assert torch.equal(source_order.order, order)
+    assert torch.equal(source_order.starts.diff(), torch.bincount(keys, minlength=count))
+    assert source_order.starts[0] == 0
     for values in (torch.arange(entries), torch.rand(entries), torch.rand(entries, 3, dtype=torch.float64)):
-        assert torch.equal(turn(values), values[order])
+        assert torch.equal(source_order(values), values[order])
 
 
 @numba.njit
@@ -232,9 +232,9 @@ def exps(x):
     return out
 
 
-def test_the_exponential_is_right_to_rounding():
+def test_the_exponential_is_correct_up_to_rounding():
     x = np.linspace(-87, 80, 1_000_001)
-    exact = np.exp(x.astype(np.longdouble))  # numpy's own float64 differs by CPU in the last bit
+    exact = np.exp(x.astype(np.longdouble))  # the last bit of NumPy's own float64 result depends on the CPU
     assert (np.abs(exps(x) - exact) <= np.spacing(exact.astype(float))).all()
     single = x.astype(np.float32)
     np.testing.assert_allclose(exps(single), np.exp(single.astype(float)), rtol=3e-7)
@@ -253,9 +253,9 @@ def _threads():
 
 
 @pytest.mark.usefixtures("_threads")
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core: nothing to compare")
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two cores")
 @pytest.mark.parametrize("name", OPERATORS)
-def test_the_number_of_threads_changes_no_bit(name):
+def test_results_are_bitwise_equal_for_any_number_of_threads(name):
     edges = graph(300, 0.04, hub=True)
     given = arguments(name, edges, torch.float32, width=33)
 
@@ -270,7 +270,7 @@ def test_the_number_of_threads_changes_no_bit(name):
 # ---- which backend ----------------------------------------------------------------------------------
 
 
-def test_processor_tensors_take_the_loops():
+def test_cpu_tensors_use_the_loops():
     edges = GRAPHS["random"]
     assert aggregate(edges, *arguments("aggregate", edges)).grad_fn.name() == "_AggregateBackward"
     assert gcn_weights(edges, mask(edges)).grad_fn.name() == "_GCNWeightsBackward"
@@ -280,27 +280,27 @@ def test_processor_tensors_take_the_loops():
 
 
 def on(device, dtype=torch.float32):
-    """What `backend` looks at of a tensor there."""
+    """Return an object with the attributes of a tensor that `backend` reads."""
     return SimpleNamespace(device=torch.device(device), dtype=dtype)
 
 
 @pytest.fixture
-def _forgotten():
+def _clear_triton_cache():
     backend._has_triton.cache_clear()
     yield
     backend._has_triton.cache_clear()
 
 
-@pytest.mark.usefixtures("_forgotten")
-def test_a_gpu_takes_triton_unless_in_double_precision(monkeypatch):
+@pytest.mark.usefixtures("_clear_triton_cache")
+def test_a_gpu_uses_triton_except_in_double_precision(monkeypatch):
     monkeypatch.setattr(backend, "import_module", lambda name: name)
     assert backend.backend(on("cuda")).endswith(".gpu")
     assert backend.backend(on("cuda", torch.float64)).endswith(".reference")
     assert backend.backend(on("mps")).endswith(".reference")
 
 
-@pytest.mark.usefixtures("_forgotten")
-def test_without_triton_a_gpu_takes_plain_torch_and_says_so_once(monkeypatch, recwarn):
+@pytest.mark.usefixtures("_clear_triton_cache")
+def test_without_triton_a_gpu_uses_plain_torch_and_warns_once(monkeypatch, recwarn):
     monkeypatch.setitem(sys.modules, "triton", None)  # importing it fails
     assert [backend.backend(on("cuda")) for _ in range(3)] == [reference] * 3
     (warning,) = recwarn.list

@@ -1,4 +1,4 @@
-"""EGC: against PyTorch Geometric, under a mask, on sparse features, in blocks."""
+"""EGC: compared with PyTorch Geometric, with a mask, on sparse features, and in blocks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make(layers=2, heads=4, bases=3, hidden=HIDDEN) -> EGC:
 
 
 def by_definition(net: EGC, x: torch.Tensor, edges: Edges, s: torch.Tensor) -> torch.Tensor:
-    """Node by node, head by head, on a dense adjacency."""
+    """Compute the logits node by node and head by head, on a dense adjacency matrix."""
     a = torch.eye(N).index_put((edges.dst[edges.real], edges.src[edges.real]), s)
     d = a.sum(1)
     a = a / (d[:, None] * d[None, :]).sqrt()
@@ -77,7 +77,7 @@ def test_logits_and_the_gradient_of_the_mask_equal_the_definition(layers):
     torch.testing.assert_close(torch.autograd.grad(out, s, grad), torch.autograd.grad(expected, s, grad))
 
 
-def test_a_mask_of_zero_is_the_graph_without_the_edge():
+def test_a_mask_of_zero_equals_the_graph_without_the_edge():
     net, edges, x, cut = make(), random_edges(), torch.randn(N, INPUTS), torch.arange(3, 12)
     s = torch.rand(edges.num_real).index_fill(0, cut, 0)
     kept = torch.ones(edges.num_real, dtype=torch.bool).index_fill(0, cut, False)
@@ -85,7 +85,7 @@ def test_a_mask_of_zero_is_the_graph_without_the_edge():
     torch.testing.assert_close(net(x, edges, s), net(x, smaller, s[kept]))
 
 
-def test_no_mask_is_a_mask_of_ones():
+def test_no_mask_equals_a_mask_of_ones():
     net, edges, x = make(), random_edges(), torch.randn(N, INPUTS)
     torch.testing.assert_close(net(x, edges), net(x, edges, torch.ones(edges.num_real)))
 

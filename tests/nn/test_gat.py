@@ -1,4 +1,4 @@
-"""The TaskNet: shapes, the equations of Section 4.3 written out, sparse features, equivariance."""
+"""The TaskNet: shapes, the equations of Section 4.3 written out, sparse features and equivariance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def edges():
 
 def model(layers=2, **settings):
     net = MaskedGAT(INPUTS, HIDDEN, CLASSES, layers, heads=HEADS, **settings).eval()
-    for parameter in net.parameters():  # biases start at zero: give them something to be wrong about
+    for parameter in net.parameters():  # biases start at zero, where an error in them would not show
         torch.nn.init.normal_(parameter)
     return net
 
@@ -51,8 +51,11 @@ def test_heads_are_concatenated_inside_and_averaged_at_the_end():
 
 
 def section_4_3(net, x, edges, s, sigma):
-    """The paper's equations node by node: u receives from its neighbours v, itself among them with s = 1. A bias is
-    added to each head before σ, as in the standard GAT."""
+    """Compute the paper's equations node by node.
+
+    u receives from its neighbours v, and from itself with s = 1. A bias is added to each head before σ, as in the
+    standard GAT.
+    """
     mask = torch.zeros(N, N)
     mask[edges.dst[edges.real], edges.src[edges.real]] = s
     mask.fill_diagonal_(1.0)
@@ -78,7 +81,7 @@ def section_4_3(net, x, edges, s, sigma):
 
 @pytest.mark.parametrize("activation", ["elu", "relu"])
 @pytest.mark.parametrize("layers", [1, 2])
-def test_the_message_gate_is_section_4_3(edges, layers, activation):
+def test_the_message_gate_equals_section_4_3(edges, layers, activation):
     net, x, s = model(layers, activation=activation), torch.randn(N, INPUTS), torch.rand(edges.num_real)
     sigma = {"elu": torch.nn.ELU(), "relu": torch.nn.ReLU()}[activation]
     torch.testing.assert_close(net(x, edges, s), section_4_3(net, x, edges, s, sigma), rtol=1e-4, atol=1e-5)
@@ -93,7 +96,7 @@ def test_sparse_and_dense_features_give_the_same_logits(edges, gate):
 
 
 @pytest.mark.parametrize("gate", GATES)
-def test_renaming_the_nodes_renames_the_rows(edges, gate):
+def test_permuting_the_nodes_permutes_the_rows(edges, gate):
     net, x, s = model(gate=gate), torch.randn(N, INPUTS), torch.rand(edges.num_real)
     new = torch.randperm(N)  # node v becomes new[v]
     src, dst = new[edges.src[edges.real]], new[edges.dst[edges.real]]

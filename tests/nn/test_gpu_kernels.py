@@ -1,4 +1,4 @@
-"""The Triton kernels against plain torch in float64: compiled where there is a GPU, interpreted where there is none."""
+"""The Triton kernels, compared with plain torch in float64. They are compiled on a GPU, and interpreted without one."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("Triton's interpreter is off, and there is no GPU", allow_module_level=True)
+    pytest.skip("needs a GPU, or Triton's interpreter (TRITON_INTERPRET=1)", allow_module_level=True)
 
 from edgemask.config import GATES
 from edgemask.nn.kernels import ACTIVATIONS, gpu, reference
@@ -20,7 +20,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def graph(kind: str, seed: int = 0) -> Edges:
-    """Random edges without self-loops; hubs both ways, empty rows, one edge, none."""
+    """Return random edges without self-loops: with incoming and outgoing hubs, empty rows, one edge or no edge."""
     stream = torch_stream(seed, kind)
     n = 8
     adjacency = (
@@ -41,7 +41,7 @@ def draw(*shape: int, seed: int = 1, grad: bool = True) -> Tensor:
 
 
 def agree(ours, plain, inputs: list[Tensor]) -> None:
-    """Values and all gradients of two functions of the same inputs."""
+    """Compare the values and all gradients of two functions of the same inputs."""
     results = []
     for function in (ours, plain):
         out = function()
@@ -93,7 +93,7 @@ def test_masked_attention(kind: str, gate: str, masked: bool) -> None:
     edges, heads, width = graph(kind), 2, 3
     z, a, b = draw(edges.num_nodes, heads, width), draw(edges.num_nodes, heads, seed=4), draw(edges.num_nodes, heads)
     s, c = draw(edges.num_real).detach().sigmoid(), draw(heads)
-    s[::3] = 0  # edges that are not there at all
+    s[::3] = 0  # removed edges
     s = s.requires_grad_() if masked else None
     agree(
         lambda: gpu.attend(edges, z, a, b, s, c, gate=gate),
@@ -103,8 +103,8 @@ def test_masked_attention(kind: str, gate: str, masked: bool) -> None:
 
 
 @pytest.mark.parametrize("gate", GATES)
-def test_dropout_is_one_fixed_pattern_forward_and_backward(gate: str) -> None:
-    """The operator is linear in z: with the pattern fixed by the seed, ⟨up, out(z)⟩ must equal ⟨∂z, z⟩."""
+def test_dropout_uses_the_same_pattern_forward_and_backward(gate: str) -> None:
+    """The operator is linear in z, so ⟨up, out(z)⟩ must equal ⟨∂z, z⟩ when the seed fixes the pattern."""
     edges, heads, width = graph("dense"), 1, 8
     z, a, b = draw(edges.num_nodes, heads, width), draw(edges.num_nodes, heads, seed=4), draw(edges.num_nodes, heads)
     s, c, up = draw(edges.num_real).detach().sigmoid(), draw(heads), draw(edges.num_nodes, heads, width, seed=9)
@@ -118,7 +118,7 @@ def test_dropout_is_one_fixed_pattern_forward_and_backward(gate: str) -> None:
     assert torch.equal(out, gpu.attend(edges, z, a, b, s, c, gate=gate, dropout=0.4))
 
 
-def test_dropout_keeps_the_mean_and_the_share() -> None:
+def test_dropout_keeps_the_mean() -> None:
     edges = graph("dense")
     n = edges.num_nodes
     z, zero = torch.ones(n, 1, 1, device=DEVICE), torch.zeros(n, 1, device=DEVICE)
@@ -165,7 +165,7 @@ def test_padding_changes_nothing_and_gets_no_gradient() -> None:
 
 @pytest.mark.parametrize(("rho", "spread"), [(0.05, 3.0), (0.5, 0.1), (0.9, 3.0), (0.9, 30.0), (0.999, 3.0)])
 def test_the_budget_is_met(rho: float, spread: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    if DEVICE.type == "cpu":  # programs are interpreted one after another
+    if DEVICE.type == "cpu":  # the interpreter runs programs one after another, so use few
         module = sys.modules["edgemask.nn.kernels.gpu.budget"]
         monkeypatch.setattr(module, "PROGRAMS", 2)
         monkeypatch.setattr(module, "TILE", 256)
@@ -175,7 +175,7 @@ def test_the_budget_is_met(rho: float, spread: float, monkeypatch: pytest.Monkey
     assert (logits[:900].double() + b.double()).sigmoid().mean().item() == pytest.approx(rho, abs=2e-6)
 
 
-def test_only_the_gradients_asked_for() -> None:
+def test_only_the_requested_gradients_are_computed() -> None:
     edges = graph("sparse")
     z, a, b = draw(edges.num_nodes, 2, 4, grad=False), draw(edges.num_nodes, 2), draw(edges.num_nodes, 2, seed=3)
     s, c = draw(edges.num_real).detach().sigmoid().requires_grad_(), draw(2, grad=False)

@@ -1,4 +1,4 @@
-"""Features with something added: their products against those of the dense matrices they stand for."""
+"""Features to which something is added: products compared with those of the dense matrices."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ def x(request):
     return SparseMatrix(X, torch.device("cpu")) if request.param == "sparse" else torch.tensor(X.toarray())
 
 
-def same_with_gradients(made, dense, leaves):
+def same_with_gradients(features, dense, leaves):
+    """Compare a linear map of the features, and its gradients, with those of the dense matrix."""
     linear = InputLinear(dense.shape[1], 4)
-    out, expected = linear(made), dense @ linear.weight + linear.bias
+    out, expected = linear(features), dense @ linear.weight + linear.bias
     torch.testing.assert_close(out, expected)
     grad = torch.randn_like(out)
-    for ours, theirs in zip(
+    for actual, wanted in zip(
         torch.autograd.grad(out, [linear.weight, *leaves], grad),
         torch.autograd.grad(expected, [linear.weight, *leaves], grad),
         strict=True,
     ):
-        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(actual, wanted)
 
 
-def test_an_appended_context_is_a_row_beside_every_node(x):
+def test_an_appended_context_follows_the_features_of_every_node(x):
     context = torch.randn(3).requires_grad_()
     same_with_gradients(
         Appended(x, context), torch.cat([torch.tensor(X.toarray()), context.expand(N, 3)], 1), [context]
     )
 
 
-def test_a_shift_of_few_ranks_is_added(x):
+def test_a_shift_of_low_rank_is_added(x):
     a, b = torch.randn(N, 2).requires_grad_(), torch.randn(2, F).requires_grad_()
     same_with_gradients(Shifted(x, a, b), torch.tensor(X.toarray()) + a @ b, [a, b])
 

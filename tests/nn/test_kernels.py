@@ -1,4 +1,4 @@
-"""The CPU backend of masked attention: against the plain torch reference, finite differences, dropout, threads."""
+"""The CPU backend of masked attention: plain torch reference, finite differences, dropout and threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _seed():
 
 
 def build(pairs, nodes):
-    """Edges from (source, destination) pairs."""
+    """Return the edges of (source, destination) pairs."""
     pairs = sorted(set(pairs), key=lambda e: (e[1], e[0]))
     src, dst = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
     return Edges.build(src, dst, nodes)
@@ -42,7 +42,7 @@ GRAPHS = {
 
 
 def inputs(edges, heads, width, dtype=torch.float64):
-    """z, logit_src, logit_dst, s, c, all leaves; every tenth mask value is 0."""
+    """Return z, logit_src, logit_dst, s and c as leaf tensors; every tenth mask value is 0."""
     n = edges.num_nodes
     s = torch.rand(edges.num_real, dtype=dtype)
     s[::10] = 0
@@ -52,7 +52,7 @@ def inputs(edges, heads, width, dtype=torch.float64):
 
 
 def results(operator, edges, given, gate, masked=True):
-    """The output and the gradients of a fixed weighting of it."""
+    """Return the output and the gradients of a fixed weighted sum of it."""
     z, src, dst, s, c = given
     out = operator(edges, z, src, dst, s if masked else None, c, gate=gate)
     up = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(1))
@@ -69,7 +69,7 @@ def assert_same(given, expected, tolerance):
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("graph", [g for g in GRAPHS if g != "no node"])
-def test_output_and_gradients_are_the_references(graph, gate, masked):
+def test_output_and_gradients_equal_the_reference(graph, gate, masked):
     given = inputs(GRAPHS[graph], heads=3, width=5)
     ours = results(cpu.attend, GRAPHS[graph], given, gate, masked)
     assert_same(ours, results(reference.attend, GRAPHS[graph], given, gate, masked), 1e-10)
@@ -84,7 +84,7 @@ def test_any_number_of_heads_and_any_width(heads, width, gate):
 
 
 @pytest.mark.parametrize("gate", GATES)
-def test_single_precision_is_the_references_to_rounding(gate):
+def test_single_precision_equals_the_reference_up_to_rounding(gate):
     edges = GRAPHS["hub in and out"]
     given = inputs(edges, heads=4, width=9, dtype=torch.float32)
     ours = results(cpu.attend, edges, given, gate)
@@ -92,7 +92,7 @@ def test_single_precision_is_the_references_to_rounding(gate):
     assert_same(ours, results(reference.attend, edges, given, gate), 1e-4)
 
 
-def test_a_graph_without_nodes_gives_nothing():
+def test_a_graph_without_nodes_gives_an_empty_result():
     out, *grads = results(cpu.attend, GRAPHS["no node"], inputs(GRAPHS["no node"], 2, 3), "message")
     assert out.shape == (0, 2, 3)
     assert grads[-1].tolist() == [0, 0]
@@ -107,7 +107,7 @@ def test_tensors_need_not_be_contiguous():
 
 
 @pytest.mark.parametrize("gate", GATES)
-def test_logits_of_any_size_are_the_references(gate):
+def test_large_logits_equal_the_reference(gate):
     edges = GRAPHS["random"]
     z, src, dst, s, c = inputs(edges, heads=2, width=3)
     given = [z, *((2000 * t).detach().requires_grad_() for t in (src, dst)), s, c]
@@ -118,7 +118,7 @@ def test_logits_of_any_size_are_the_references(gate):
 
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("wanted", range(5))
-def test_each_gradient_is_the_same_when_asked_for_alone(wanted, gate):
+def test_each_gradient_is_the_same_when_requested_alone(wanted, gate):
     edges = GRAPHS["random"]
     given = inputs(edges, heads=2, width=3)
     expected = results(cpu.attend, edges, given, gate)[1 + wanted]
@@ -132,7 +132,7 @@ def test_each_gradient_is_the_same_when_asked_for_alone(wanted, gate):
 
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("which", range(3))
-def test_a_nan_shows_wherever_it_reaches(which, gate):
+def test_a_nan_propagates_to_every_node_it_reaches(which, gate):
     edges = GRAPHS["random"]
     given = [t.detach() for t in inputs(edges, heads=2, width=3)]
     given[3].fill_(0.5)
@@ -145,14 +145,14 @@ def test_a_nan_shows_wherever_it_reaches(which, gate):
     )
 
 
-def test_the_mask_alone_needs_no_edges_by_source():
+def test_the_gradient_of_the_mask_does_not_sort_edges_by_source():
     edges = build(random_pairs(40, 200), 40)
     z, src, dst, s, c = (t.detach() for t in inputs(edges, 2, 3))
     attend(edges, z, src, dst, s.requires_grad_(), c, gate="message").sum().backward()
     assert "by_source" not in vars(edges)
 
 
-def test_filling_has_no_part_in_anything():
+def test_padding_does_not_change_results():
     edges = GRAPHS["random"]
     z, src, dst, s, c = given = inputs(edges, 2, 3)
     longer = torch.cat([s.detach(), torch.full((9,), 0.5)]).requires_grad_()
@@ -163,7 +163,7 @@ def test_filling_has_no_part_in_anything():
     assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
 
 
-def test_only_the_wanted_gradients_are_given():
+def test_only_the_requested_gradients_are_computed():
     edges = GRAPHS["random"]
     z, src, dst, s, c = (t.detach() for t in inputs(edges, 2, 3))
     s.requires_grad_()
@@ -172,20 +172,20 @@ def test_only_the_wanted_gradients_are_given():
     assert all(t.grad is None for t in (z, src, dst, c))
 
 
-def test_processor_tensors_take_the_fused_kernel(monkeypatch):
+def test_cpu_tensors_use_the_fused_kernel(monkeypatch):
     monkeypatch.setattr(reference, "attend", None)
     z, src, dst, s, c = inputs(GRAPHS["random"], 2, 3)
     assert attend(GRAPHS["random"], z, src, dst, s, c, gate="message").grad_fn.name() == "_AttendBackward"
 
 
-def test_mixed_precision_is_refused_by_name():
+def test_mixed_precision_raises_an_error_that_names_the_tensors():
     z, src, dst, s, c = inputs(GRAPHS["random"], 2, 3)
     with pytest.raises(TypeError, match=r"all be float32 or all float64, got .*'logit_src': torch.float32"):
         attend(GRAPHS["random"], z, src.float(), dst, s, c, gate="message")
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.0])
-def test_an_illegal_dropout_is_refused(dropout):
+def test_an_illegal_dropout_raises_an_error(dropout):
     z, src, dst, s, c = inputs(GRAPHS["random"], 2, 3)
     with pytest.raises(ValueError, match=rf"dropout must be in \[0, 1\), got {dropout}"):
         attend(GRAPHS["random"], z, src, dst, s, c, gate="message", dropout=dropout)
@@ -196,12 +196,14 @@ def test_an_illegal_dropout_is_refused(dropout):
 
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_gradcheck_also_under_a_fixed_dropout_mask(gate, dropout):
-    """With one seed per call the operator is a fixed function: finite differences see the forward mask, the gradient
-    the backward's."""
+def test_gradcheck_with_a_fixed_dropout_mask(gate, dropout):
+    """With the same seed in every call the operator is a fixed function.
+
+    Finite differences use the dropout mask of the forward pass, and the gradient uses that of the backward pass.
+    """
     edges = build(random_pairs(8, 20), 8)
     z, src, dst, s, c = inputs(edges, heads=2, width=3)
-    s = (s.detach() + 0.1).requires_grad_()  # away from 0, where a step down would leave the domain
+    s = (s.detach() + 0.1).requires_grad_()  # away from 0, so that a step down stays in the domain
     if gate == "softmax":
         c = c.detach()  # no logit term
 
@@ -213,7 +215,7 @@ def test_gradcheck_also_under_a_fixed_dropout_mask(gate, dropout):
 
 
 def coefficients(nodes, heads, dropout, seed):
-    """The dropout factors of self-loops alone (N × H): every coefficient is 1 before dropout."""
+    """Return the dropout factors (N × H) of a graph of self-loops, where every coefficient is 1 before dropout."""
     torch.manual_seed(seed)
     zero, edges = torch.zeros(nodes, heads), build([], nodes)
     return attend(edges, torch.ones(nodes, heads, 1), zero, zero, None, zero[0], gate="message", dropout=dropout)[
@@ -222,7 +224,7 @@ def coefficients(nodes, heads, dropout, seed):
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.6, 0.999])
-def test_dropout_keeps_its_share_and_the_expectation(dropout):
+def test_dropout_has_the_right_rate_and_keeps_the_expectation(dropout):
     factors = coefficients(25_000, 8, dropout, seed=0)
     torch.testing.assert_close(factors.unique(), torch.tensor([0, 1 / (1 - dropout)]))
     error = (dropout * (1 - dropout) / factors.numel()) ** 0.5  # standard error of the share
@@ -236,20 +238,20 @@ def test_heads_and_neighbouring_edges_are_dropped_independently():
     assert others.abs().max() < 5 / 50_000**0.5
 
 
-def test_dropout_follows_torchs_seed():
+def test_dropout_depends_on_the_torch_seed():
     assert torch.equal(coefficients(500, 4, 0.5, seed=3), coefficients(500, 4, 0.5, seed=3))
     differing = (coefficients(500, 4, 0.5, seed=3) != coefficients(500, 4, 0.5, seed=4)).double().mean()
     assert 0.4 < differing.item() < 0.6
 
 
-def test_each_call_draws_its_own_mask():
+def test_each_call_draws_a_new_mask():
     edges = GRAPHS["random"]
     z, src, dst, s, c = inputs(edges, 2, 3)
     first, second = (attend(edges, z, src, dst, s, c, gate="message", dropout=0.5) for _ in range(2))
     assert not torch.equal(first, second)
 
 
-def test_without_dropout_the_generator_is_left_alone():
+def test_without_dropout_the_generator_does_not_change():
     z, src, dst, s, c = (t.detach() for t in inputs(GRAPHS["one edge"], 2, 3))
     before = torch.random.get_rng_state()
     attend(GRAPHS["one edge"], z, src, dst, s, c, gate="message")
@@ -267,14 +269,14 @@ def _threads():
 
 
 @pytest.mark.usefixtures("_threads")
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core: nothing to compare")
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two cores")
 @pytest.mark.parametrize("gate", GATES)
-def test_the_number_of_threads_changes_no_bit(gate):
+def test_results_are_bitwise_equal_for_any_number_of_threads(gate):
     edges = build(random_pairs(400, 4000), 400)
     given = inputs(edges, heads=4, width=9, dtype=torch.float32)
 
     def run(threads):
-        torch.set_num_threads(threads)  # the kernels take torch's number
+        torch.set_num_threads(threads)  # the kernels use torch's number of threads
         torch.manual_seed(7)
 
         def operator(*args, **settings):
@@ -287,7 +289,7 @@ def test_the_number_of_threads_changes_no_bit(gate):
 
 
 @pytest.mark.usefixtures("_threads")
-def test_torchs_number_of_threads_is_left_as_it_was():
+def test_torchs_number_of_threads_does_not_change():
     torch.set_num_threads(1)
     results(cpu.attend, GRAPHS["random"], inputs(GRAPHS["random"], 2, 3), "message")
     assert torch.get_num_threads() == 1

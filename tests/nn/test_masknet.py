@@ -1,4 +1,4 @@
-"""The MaskNet, what it may know of an edge, and the kinds of mask."""
+"""The MaskNet and its inputs per edge."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def domain():
 
 
 def concatenated(net, x, src, dst, facts=None):
-    """Eq. mask_gen as written, with the same weights: g_φ of the concatenated ends (and facts)."""
+    """Compute Eq. mask_gen as written, with the same weights: g_φ of the concatenated ends (and facts)."""
     parts, weights = [], [net.from_src.weight, net.from_dst.weight]
     z = torch.relu(x @ net.project.weight + net.project.bias)
     parts += [z[src], z[dst]]
@@ -54,12 +54,12 @@ def test_logits_and_gradients_equal_the_concatenated_form(domain, names):
     net, edges = MaskNet(INPUTS, 6, 4, names), domain.edges
     facts = EdgeFacts.of(edges, names) if names else None
     src, dst = edges.src[edges.real], edges.dst[edges.real]
-    ours = net(domain, edges, facts)
-    theirs = concatenated(net, domain.x, src, dst, facts.columns(names) if facts else None)
-    torch.testing.assert_close(ours, theirs)
+    logits = net(domain, edges, facts)
+    expected = concatenated(net, domain.x, src, dst, facts.columns(names) if facts else None)
+    torch.testing.assert_close(logits, expected)
     grad, parameters = torch.randn(edges.num_real), list(net.parameters())
     torch.testing.assert_close(
-        torch.autograd.grad(ours, parameters, grad), torch.autograd.grad(theirs, parameters, grad)
+        torch.autograd.grad(logits, parameters, grad), torch.autograd.grad(expected, parameters, grad)
     )
 
 
@@ -72,7 +72,7 @@ def test_logits_come_in_the_order_of_the_edges(domain):
         torch.testing.assert_close(net(domain, alone), logits[e : e + 1])
 
 
-def test_the_two_directions_of_an_edge_are_told_apart(domain):
+def test_the_two_directions_of_an_edge_have_different_logits(domain):
     net = MaskNet(INPUTS, 6, 4)
     forward, backward = (net(domain, Edges.build(torch.tensor([u]), torch.tensor([v]), N)) for u, v in ((0, 1), (1, 0)))
     assert (forward - backward).abs() > 1e-4
@@ -85,7 +85,7 @@ def test_sparse_features_give_the_same_logits(domain):
 
 
 class Largest(TorchDispatchMode):
-    """The most elements any tensor had that was made in this block."""
+    """Records the largest number of elements of any tensor created in this block."""
 
     numel = 0
 
@@ -112,7 +112,7 @@ def test_a_graph_without_edges_has_no_logits():
 
 
 def test_edge_inputs_must_be_given_when_expected(domain):
-    with pytest.raises(ValueError, match="takes edge inputs, none were given"):
+    with pytest.raises(ValueError, match="takes the edge inputs origin, but none were given"):
         MaskNet(INPUTS, 6, 4, ("origin",))(domain, domain.edges)
 
 
@@ -122,7 +122,7 @@ def test_predictions_need_probabilities(domain):
 
 
 def test_edge_facts_by_hand():
-    """1 → 0, 2 → 0, 2 → 1: nodes 0 and 1 share the in-neighbour 2."""
+    """With the edges 1 → 0, 2 → 0 and 2 → 1, nodes 0 and 1 share the in-neighbour 2."""
     src, dst = torch.tensor([1, 2, 2]), torch.tensor([0, 0, 1])
     edges = Edges.build(src, dst, 3, torch.tensor([0, 2, 1], dtype=torch.uint8))
     p = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]], requires_grad=True)
@@ -136,7 +136,7 @@ def test_edge_facts_by_hand():
     assert not blocks["predictions"].requires_grad
 
 
-def test_columns_come_in_the_order_asked(domain):
+def test_columns_come_in_the_given_order(domain):
     facts = EdgeFacts.of(domain.edges, EDGE_INPUTS, torch.rand(N, 2))
     expected = torch.cat([facts.blocks["structure"], facts.blocks["origin"]], dim=1)
     assert torch.equal(facts.columns(("structure", "origin")), expected)
@@ -145,8 +145,8 @@ def test_columns_come_in_the_order_asked(domain):
 @pytest.mark.parametrize("undirected", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 40, 250])
 @pytest.mark.parametrize("work", [1, 7, 1 << 22])
-def test_common_neighbours_against_the_dense_adjacency(monkeypatch, undirected, count, work):
-    monkeypatch.setattr(masknet, "WORK", work)  # few look-ups at a time: many chunks
+def test_common_neighbours_equal_those_of_the_dense_adjacency(monkeypatch, undirected, count, work):
+    monkeypatch.setattr(masknet, "WORK", work)  # few look-ups at a time give many chunks
     n = 20
     src, dst = (torch.tensor(part) for part in random_pairs(n, count, seed=count, undirected=undirected))
     into = torch.zeros(n, n, dtype=torch.int64)

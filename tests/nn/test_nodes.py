@@ -1,4 +1,4 @@
-"""What layers do at nodes, in the CPU's loops: against plain torch, finite differences, dropout."""
+"""The CPU loops of the operators on single nodes: plain torch, finite differences and dropout."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def draw(*shape):
     return torch.randn(*shape).requires_grad_()
 
 
-def assert_same_function(ours, theirs, given):
-    """Outputs (one or several) and all gradients."""
-    a, b = (f(*given) for f in (ours, theirs))
+def assert_same_function(function, expected, given):
+    """Compare the outputs (one or several) and all gradients of two functions."""
+    a, b = (f(*given) for f in (function, expected))
     a, b = (x if isinstance(x, tuple) else (x,) for x in (a, b))
     up = [torch.randn_like(x) for x in a]
     torch.testing.assert_close(a, b)
@@ -29,7 +29,7 @@ def assert_same_function(ours, theirs, given):
 
 @pytest.mark.parametrize("shape", [(N, WIDTH), (N, HEADS, WIDTH), (1, 1), (0, 4)])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_activation_after_a_bias_is_torchs(activation, shape):
+def test_activation_after_a_bias_equals_torch(activation, shape):
     given = draw(*shape), draw(*shape[1:])
     assert_same_function(
         lambda h, b: cpu.activate(h, b, activation), lambda h, b: reference.activate(h, b, activation), given
@@ -54,13 +54,13 @@ def test_head_logits_are_two_inner_products():
 
 
 @pytest.mark.parametrize("heads", [1, 4])
-def test_the_mean_over_heads_is_torchs(heads):
+def test_the_mean_over_heads_equals_torch(heads):
     assert_same_function(cpu.head_mean, reference.head_mean, [draw(N, heads, WIDTH)])
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_the_same_gradient_for_all_heads_is_that_of_each(dropout):
-    """`head_mean` hands back one gradient for all heads; `activate` reads it as such."""
+def test_a_gradient_that_all_heads_share_equals_separate_gradients(dropout):
+    """`head_mean` returns one gradient for all heads, and `activate` reads it without expanding it."""
     h, bias, up = draw(N, HEADS, WIDTH), draw(HEADS, WIDTH), torch.randn(N, WIDTH)
 
     def gradients(mean):
@@ -72,7 +72,7 @@ def test_the_same_gradient_for_all_heads_is_that_of_each(dropout):
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_gradcheck_also_under_a_fixed_dropout_mask(activation, dropout):
+def test_gradcheck_with_a_fixed_dropout_mask(activation, dropout):
     def function(h, bias):
         torch.manual_seed(5)
         return head_mean(activate(h, bias, activation, dropout))
@@ -84,7 +84,7 @@ def test_gradcheck_of_head_logits():
     assert torch.autograd.gradcheck(head_logits, (draw(5, 2, 3), draw(2, 3), draw(2, 3)))
 
 
-def test_only_the_gradients_asked_for_are_made():
+def test_only_the_requested_gradients_are_computed():
     z, a, b = draw(N, HEADS, WIDTH), torch.randn(HEADS, WIDTH), torch.randn(HEADS, WIDTH)
     sum(t.sum() for t in head_logits(z, a, b)).backward()
     torch.testing.assert_close(z.grad, (a + b).expand_as(z))
@@ -107,14 +107,14 @@ def test_tensors_need_not_be_contiguous():
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.999])
-def test_dropout_keeps_its_share_and_the_expectation(dropout):
+def test_dropout_has_the_right_rate_and_keeps_the_expectation(dropout):
     factors = activate(torch.ones(25_000, 8), None, "none", dropout)
     torch.testing.assert_close(factors.unique(), torch.tensor([0, 1 / (1 - dropout)]))
     error = (dropout * (1 - dropout) / factors.numel()) ** 0.5
     assert (factors > 0).double().mean().item() == pytest.approx(1 - dropout, abs=5 * error)
 
 
-def test_dropout_follows_torchs_seed_and_each_call_draws_its_own():
+def test_dropout_depends_on_the_torch_seed_and_each_call_draws_a_new_mask():
     def run(seed):
         torch.manual_seed(seed)
         return [activate(torch.ones(500, 4), None, "none", 0.5) for _ in range(2)]
@@ -125,25 +125,25 @@ def test_dropout_follows_torchs_seed_and_each_call_draws_its_own():
         assert 0.4 < (first != other).double().mean().item() < 0.6
 
 
-def test_without_dropout_the_generator_is_left_alone():
+def test_without_dropout_the_generator_does_not_change():
     before = torch.random.get_rng_state()
     activate(torch.ones(3, 2), None, "elu")
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.0])
-def test_an_illegal_dropout_is_refused(dropout):
+def test_an_illegal_dropout_raises_an_error(dropout):
     with pytest.raises(ValueError, match=rf"dropout must be in \[0, 1\), got {dropout}"):
         activate(torch.ones(3, 2), None, "elu", dropout)
 
 
-def test_mixed_precision_is_refused_by_name():
+def test_mixed_precision_raises_an_error_that_names_the_tensors():
     with pytest.raises(TypeError, match=r"h, bias must all be float32 or all float64, got .*torch.float32"):
         activate(torch.ones(3, 2), torch.ones(2, dtype=torch.float32), "elu")
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core: nothing to compare")
-def test_the_number_of_threads_changes_no_bit():
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two cores")
+def test_results_are_bitwise_equal_for_any_number_of_threads():
     h, bias, up = draw(N, HEADS, WIDTH), draw(HEADS, WIDTH), torch.randn(N, HEADS)
     before = torch.get_num_threads()
 

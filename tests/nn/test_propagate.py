@@ -1,4 +1,4 @@
-"""Propagation of logits: its fixed point, its first step, its neutral settings."""
+"""Propagation of logits: fixed point, first step, and settings that change nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def edges():
 
 @pytest.fixture
 def normalised(edges):
-    """Â = D^{-1/2}(A + I)D^{-1/2}, dense."""
+    """Return Â = D^{-1/2}(A + I)D^{-1/2} as a dense matrix."""
     a = torch.eye(N)
     a[edges.dst, edges.src] = 1
     scale = a.sum(1).rsqrt()
@@ -45,7 +45,7 @@ def test_one_step_is_the_recurrence(edges, normalised):
 
 
 @pytest.mark.parametrize(("alpha", "steps"), [(0.0, 20), (0.9, 0)])
-def test_no_strength_or_no_steps_changes_nothing(edges, alpha, steps):
+def test_zero_strength_or_zero_steps_change_nothing(edges, alpha, steps):
     z = torch.randn(N, 3)
     assert torch.equal(propagate(edges, z, alpha, steps), z)
 

@@ -1,4 +1,4 @@
-"""A domain on a device: edges with their self-loops, sparse features, labels."""
+"""Graphs as tensors: edges with self-loops, sparse features and labels."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ CASES = {
 
 @pytest.fixture(params=CASES)
 def given(request):
-    """Node count, sources and destinations as given, and the edges built of them."""
+    """Return the number of nodes, the sources and destinations, and the edges built from them."""
     n, pair = CASES[request.param]
     src, dst = (torch.tensor(np.asarray(part, dtype=np.int64)) for part in pair)
     return n, src, dst, Edges.build(src, dst, n)
 
 
-def test_edges_are_the_given_ones_and_one_loop_per_node(given):
+def test_edges_are_the_given_edges_and_one_self_loop_per_node(given):
     n, src, dst, edges = given
     expected = [*zip(src.tolist(), dst.tolist(), strict=True), *((v, v) for v in range(n))]
     assert sorted(zip(edges.src.tolist(), edges.dst.tolist(), strict=True)) == sorted(expected)
@@ -77,7 +77,7 @@ def test_spread_puts_the_mask_on_real_edges_and_one_on_loops(given):
     assert (spread[edges.src == edges.dst] == 1).all()
 
 
-def test_spread_passes_each_edge_its_own_gradient(given):
+def test_the_gradient_of_spread_is_that_of_the_real_edges(given):
     _, src, _, edges = given
     s, grad = torch.rand(len(src), requires_grad=True), torch.rand(len(edges.src))
     edges.spread(s).backward(grad)
@@ -108,7 +108,7 @@ def test_sparse_product_and_its_gradient_equal_the_dense_ones(density):
     a, b = (torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
     product, expected = SparseMatrix(matrix, CPU) @ a, dense @ b
     torch.testing.assert_close(product, expected)
-    grad = torch.randn(3, 7).t()  # not contiguous, as gradients may be
+    grad = torch.randn(3, 7).t()  # gradients need not be contiguous
     product.backward(grad)
     expected.backward(grad)
     torch.testing.assert_close(a.grad, b.grad)
@@ -120,7 +120,7 @@ def graph():
     return Graph("g", x, np.array([[0, 2], [1, 0]]), y=np.array([1, -1, 0]), classes=("a", "b"))
 
 
-def test_a_domain_holds_the_graph_as_tensors(graph):
+def test_a_domain_has_the_graph_as_tensors(graph):
     domain = GraphTensors.of(graph)
     assert torch.equal(domain.x, torch.tensor(graph.x))
     assert domain.num_nodes == 3
@@ -135,12 +135,12 @@ def test_sparse_features_stay_sparse(graph):
     torch.testing.assert_close(domain.x @ torch.eye(2), torch.tensor(graph.x))
 
 
-def test_of_several_labels_the_first_is_taken(graph):
+def test_the_first_of_several_labels_is_used(graph):
     domain = GraphTensors.of(graph.replace(y=np.array([[0, 1], [1, 1], [-1, -1]])))
     assert torch.equal(domain.labels(), torch.tensor([1, 0, -1]))
     assert torch.equal(domain.labelled, torch.tensor([0, 1]))
 
 
-def test_a_graph_without_labels_is_named_when_they_are_asked_for(graph):
+def test_the_error_about_missing_labels_names_the_graph(graph):
     with pytest.raises(ValueError, match="graph 'g' has no labels"):
         GraphTensors.of(graph.without_labels()).labels()

@@ -1,4 +1,4 @@
-"""Figures from made-up records: what they show, the same to the byte, and readable on white and on dark."""
+"""Figures of made-up records: plotted values, reproducible bytes, and legibility on white and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ LEVEL = {"citation": 0.72, "cora": 0.8, "photo": 0.9, "twitch": 0.6, "facebook10
 
 
 def fake(task: Task) -> Record:
-    """A small but valid record of a task, its numbers decided by what the task is."""
+    """Return a small but valid record of a task. The task determines its numbers."""
     kind = repr((task.benchmark, task.folder, task.recipe.changes()))
-    ours, seed = (np.random.default_rng(zlib.crc32(text.encode())) for text in (kind, repr(task)))
+    kind_rng, seed_rng = (np.random.default_rng(zlib.crc32(text.encode())) for text in (kind, repr(task)))
     shared = {
         **task.describe(),
         "data": {name: f"hash of {name}" for name in task.protocol.domains},
         "select": {"rule": "none: nothing is trained", "alpha": 0.0, "epoch": 100, "scores": {}},
         "missing": [],
-        "seconds": {"train": 30 * (1 + ours.random()), "predict": 0.1},
+        "seconds": {"train": 30 * (1 + kind_rng.random()), "predict": 0.1},
         "peak_memory_mib": 500.0,
         "machine": {"device": "cpu, 2 cores"},
     }
@@ -55,11 +55,13 @@ def fake(task: Task) -> Record:
             "feature Laplacian smoothness": 0.1,
         }
         return shared | {
-            "metrics": {d: {n: v * (1 + 0.1 * seed.random()) for n, v in values.items()} for d in task.protocol.domains}
+            "metrics": {
+                d: {n: v * (1 + 0.1 * seed_rng.random()) for n, v in values.items()} for d in task.protocol.domains
+            }
         }
-    level = LEVEL[task.benchmark] + 0.06 * ours.standard_normal()
+    level = LEVEL[task.benchmark] + 0.06 * kind_rng.standard_normal()
     metrics = {
-        target: {m: float(np.clip(level + 0.01 * seed.standard_normal(), 0, 1)) for m in task.protocol.metrics}
+        target: {m: float(np.clip(level + 0.01 * seed_rng.standard_normal(), 0, 1)) for m in task.protocol.metrics}
         for target in task.protocol.targets
     }
     rule = "validation" if task.protocol.validation else "last"
@@ -70,30 +72,33 @@ def fake(task: Task) -> Record:
         "curves": {"epoch": list(range(1, 101))},
     }
     if task.folder.startswith("edgemask"):
-        share = [0.5 + 0.3 * ours.random() + 0.02 * seed.random(), 0.1 + 0.2 * ours.random() + 0.02 * seed.random()]
-        held = {
+        share = [
+            0.5 + 0.3 * kind_rng.random() + 0.02 * seed_rng.random(),
+            0.1 + 0.2 * kind_rng.random() + 0.02 * seed_rng.random(),
+        ]
+        shares = {
             o: {"edges": 10, "mean": 0.5, "pruned": p} for o, p in zip(("augmented", "original"), share, strict=True)
         }
-        record["mask"] = dict.fromkeys(task.protocol.sources, held)
-        fall = 0.5 * np.exp(-np.arange(100) / (3 + 100 * ours.random())) + 0.01 * seed.random()
+        record["mask"] = dict.fromkeys(task.protocol.sources, shares)
+        fall = 0.5 * np.exp(-np.arange(100) / (3 + 100 * kind_rng.random())) + 0.01 * seed_rng.random()
         for number, source in enumerate(task.protocol.sources):
             record["curves"][f"mask original {source}"] = [float(v) + 0.01 * number for v in fall]
     if "oracle" in task.also:
         epochs = list(range(5, 101, 5))
         curve = {
             "epoch": epochs,
-            "micro_f1": [float(level - 0.3 * np.exp(-e / 20) + 0.01 * seed.random()) for e in epochs],
+            "micro_f1": [float(level - 0.3 * np.exp(-e / 20) + 0.01 * seed_rng.random()) for e in epochs],
         }
         record["rules"][ORACLE] = {"epoch": 50, "alpha": 0.0, "metrics": metrics, "curve": curve}
     if "theory" in task.also:
         names = ("learned", "random", "ascent, best")
         record["theory"] = {
-            "masks": {n: {"loss": 1 + seed.random(), "kkt": {"gap": seed.random()}} for n in names},
+            "masks": {n: {"loss": 1 + seed_rng.random(), "kkt": {"gap": seed_rng.random()}} for n in names},
             "surrogate_primal": 1.0,
-            "surrogate_dual": 1.0 + 1e-7 * seed.random(),
-            "agreement": {"surrogate, ρ": {"auc": 0.5 + 0.4 * seed.random()}},
-            "duality": [{"gap": 0.01 * seed.random()}, {"gap": 0.0}],
-            "gradients": {"task_difference": 1e-6 * seed.random(), "mask_difference": 1e-5 * seed.random()},
+            "surrogate_dual": 1.0 + 1e-7 * seed_rng.random(),
+            "agreement": {"surrogate, ρ": {"auc": 0.5 + 0.4 * seed_rng.random()}},
+            "duality": [{"gap": 0.01 * seed_rng.random()}, {"gap": 0.0}],
+            "gradients": {"task_difference": 1e-6 * seed_rng.random(), "mask_difference": 1e-5 * seed_rng.random()},
         }
     return record
 
@@ -115,7 +120,7 @@ def growth(root: Path, device: str, sizes: tuple[int, ...]) -> None:
 def fill(root: Path, names: Iterable[str], keep: Callable[[Task], bool] = lambda task: task.seed < 2) -> ResultStore:
     store = ResultStore(root)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda file: None)  # of a thousand small files
+        patch.setattr("os.fsync", lambda file: None)  # there are a thousand small files
         for task in all_tasks(list(names)):
             if task.benchmark in LEVEL and keep(task):
                 store.add(task, fake(task))
@@ -139,32 +144,32 @@ def store(tmp_path_factory) -> ResultStore:
 
 @pytest.fixture(scope="module", params=FIGURES)
 def drawn(request, store) -> tuple[str, Figure, str]:
-    """Each figure's name, the figure laid out, and its SVG."""
+    """The name of each figure, the figure after layout, and its SVG."""
     figure = FIGURES[request.param](store)
     return request.param, figure, svg(figure, request.param, request.param)
 
 
 def texts(figure: Figure) -> list[Text]:
-    """All text that is drawn; of an axis' ticks those within view."""
-    held = [tick for a in figure.axes if a.axison for axis in (a.xaxis, a.yaxis) for tick in axis._update_ticks()]
+    """Return all text that is drawn. Tick labels outside the view are left out."""
+    visible = [tick for a in figure.axes if a.axison for axis in (a.xaxis, a.yaxis) for tick in axis._update_ticks()]
     ticks = {label for a in figure.axes for axis in (a.xaxis, a.yaxis) for label in axis.findobj(Text)} - {
         axis.label for a in figure.axes for axis in (a.xaxis, a.yaxis)
     }
-    every = [*(t for t in figure.findobj(Text) if t not in ticks), *(tick.label1 for tick in held)]
+    every = [*(t for t in figure.findobj(Text) if t not in ticks), *(tick.label1 for tick in visible)]
     return [t for t in every if t.get_visible() and t.get_text().strip()]
 
 
 def at_svg_size(figure: Figure) -> RendererBase:
-    """What measures a figure that was laid out for an SVG, which has 72 dots per inch."""
+    """Return a renderer that measures a figure laid out for an SVG, at 72 dots per inch."""
     figure.set_dpi(72)
     return FigureCanvasAgg(figure).get_renderer()
 
 
 def marks(figure: Figure, opened: bool, along: str = "x") -> list[float]:
-    """The values of all open or all filled marks, but those of the legend."""
+    """Return the values of all open or all filled marks, without the legend."""
     lines = [line for axes in figure.axes for line in axes.lines if line.get_marker() not in ("None", "", "none", None)]
-    held = [line for line in lines if (line.get_markerfacecolor() == "none") == opened]
-    return [float(v) for line in held for v in getattr(line, f"get_{along}data")() if np.isfinite(v)]
+    chosen = [line for line in lines if (line.get_markerfacecolor() == "none") == opened]
+    return [float(v) for line in chosen for v in getattr(line, f"get_{along}data")() if np.isfinite(v)]
 
 
 def caption_of(figure: Figure) -> str:
@@ -174,7 +179,7 @@ def caption_of(figure: Figure) -> str:
 # ---- every figure ----------------------------------------------------------------------------------------
 
 
-def test_there_is_a_figure_for_all_that_is_asked_for():
+def test_every_expected_figure_exists():
     assert set(FIGURES) == {
         "flow", "knn_k_ablation", "spectral_k_ablation", "ablation_lambda", "results_citations",
         "results_cora_photo_fb_twitch", "two_by_two_ablation", "aug_effect_baselines", "subspace_enrichment",
@@ -182,7 +187,7 @@ def test_there_is_a_figure_for_all_that_is_asked_for():
     }  # fmt: skip
 
 
-def test_an_svg_is_well_formed_has_a_title_and_names_nothing_twice(drawn):
+def test_an_svg_is_well_formed_and_has_a_title_and_unique_ids(drawn):
     name, _, text = drawn
     root = ElementTree.fromstring(text)
     assert root.find("{http://www.w3.org/2000/svg}title").text == name
@@ -193,7 +198,7 @@ def test_an_svg_is_well_formed_has_a_title_and_names_nothing_twice(drawn):
     assert referred <= set(ids)
 
 
-def test_nothing_is_drawn_in_a_colour_that_vanishes_on_white_or_on_dark(drawn):
+def test_every_colour_is_visible_on_white_and_on_dark(drawn):
     _, _, text = drawn
     body = re.sub(r"<style>.*?</style>", "", text)
     colours = {colour.strip() for colour in re.findall(r"(?:fill|stroke|color)\s*[:=]\s*\"?([^;\"]+)", body)}
@@ -205,27 +210,27 @@ def test_nothing_is_drawn_in_a_colour_that_vanishes_on_white_or_on_dark(drawn):
     }
     labels = re.findall(r"<text [^>]*>", body)
     assert labels
-    assert all("fill: currentColor" in label for label in labels)  # without one it would be black
+    assert all("fill: currentColor" in label for label in labels)  # text without a fill would be black
     assert "prefers-color-scheme: dark" in text
 
 
-def test_text_is_large_enough_lies_inside_and_runs_into_no_other(drawn):
+def test_text_is_large_enough_inside_the_figure_and_without_overlaps(drawn):
     _, figure, _ = drawn
     with matplotlib.rc_context(RC):
         renderer = at_svg_size(figure)
-        held = texts(figure)
-        boxes = [t.get_window_extent(renderer).extents for t in held]
+        labels = texts(figure)
+        boxes = [t.get_window_extent(renderer).extents for t in labels]
     assert figure.get_figwidth() == 6.5
-    assert all(t.get_fontsize() >= 8 for t in held)
+    assert all(t.get_fontsize() >= 8 for t in labels)
     (wide, high) = figure.bbox.size
-    for text, (x0, y0, x1, y1) in zip(held, boxes, strict=True):
-        assert min(x0, y0, wide - x1, high - y1) > -0.5, f"{text.get_text()!r} is cut"
-    for (one, a), (other, b) in combinations(zip(held, boxes, strict=True), 2):
+    for text, (x0, y0, x1, y1) in zip(labels, boxes, strict=True):
+        assert min(x0, y0, wide - x1, high - y1) > -0.5, f"{text.get_text()!r} is cut off"
+    for (one, a), (other, b) in combinations(zip(labels, boxes, strict=True), 2):
         shared = np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2])
-        assert min(shared) < 1, f"{one.get_text()!r} on {other.get_text()!r}"
+        assert min(shared) < 1, f"{one.get_text()!r} overlaps {other.get_text()!r}"
 
 
-def test_legends_and_captions_lie_outside_the_data(drawn):
+def test_legends_and_captions_are_outside_the_panels(drawn):
     _, figure, _ = drawn
     renderer = at_svg_size(figure)
     for beside in (*figure.legends, figure._supxlabel):
@@ -237,24 +242,24 @@ def test_series_differ_by_more_than_colour():
     assert len({str(look.line) for look in LOOKS}) == len(LOOKS)
 
 
-def test_the_same_records_give_the_same_bytes(tmp_path, monkeypatch):
+def test_equal_records_give_equal_bytes(tmp_path, monkeypatch):
     growth(tmp_path, "2 cores", (10_000, 100_000))
     names = ("flow", "complexity", "theory", "ablation_lambda")
-    held = fill(tmp_path, (n for n in names if n in SUITES))
-    once = [draw(name, held) for name in names]
+    small = fill(tmp_path, (n for n in names if n in SUITES))
+    once = [draw(name, small) for name in names]
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     again = ResultStore(tmp_path)
     assert [draw(name, again) for name in names] == once
     assert not any(re.search(r"\b20\d\d-\d\d-\d\d", text) for text in once)
 
 
-def test_drawing_leaves_matplotlib_as_it_was(store):
+def test_drawing_does_not_change_the_settings_of_matplotlib(store):
     before = dict(matplotlib.rcParams)
     draw("complexity", store)
     assert dict(matplotlib.rcParams) == before
 
 
-# ---- what is plotted -------------------------------------------------------------------------------------
+# ---- plotted values -------------------------------------------------------------------------------------
 
 AVERAGES = ("Cora avg", "Photo avg", "FB-100 avg", "Twitch avg")
 SHOWN = {  # the columns of a suite's tables that its figure shows, and the axis they lie along
@@ -273,22 +278,22 @@ SHOWN = {  # the columns of a suite's tables that its figure shows, and the axis
 }
 
 
-def test_every_mean_that_is_plotted_is_the_comparisons_and_every_open_mark_the_papers(drawn, store):
+def test_filled_marks_are_the_means_of_the_tables_and_open_marks_the_papers_figures(drawn, store):
     name, figure, _ = drawn
     if name not in SHOWN:
-        pytest.skip("has a test of its own")
+        pytest.skip("another test covers this figure")
     columns, along = SHOWN[name]
     cells = [
         c for t in figures.tables(name, store) for (_, column), c in t.cells.items() if not columns or column in columns
     ]
-    ours = sorted(c.mean for c in cells if c.values)
-    assert ours
-    assert sorted(marks(figure, False, along)) == pytest.approx(ours)
-    theirs = {c.paper[0] for c in cells if c.paper and (c.values or name.endswith("k_ablation"))}
-    assert set(marks(figure, True, along)) == theirs
+    means = sorted(c.mean for c in cells if c.values)
+    assert means
+    assert sorted(marks(figure, False, along)) == pytest.approx(means)
+    quoted = {c.paper[0] for c in cells if c.paper and (c.values or name.endswith("k_ablation"))}
+    assert set(marks(figure, True, along)) == quoted
 
 
-def test_growth_is_plotted_as_it_was_measured(store):
+def test_growth_is_plotted_as_measured(store):
     figure = FIGURES["complexity"](store)
     points = [
         (n, f * n) for sizes in ((1e4, 3e4, 1e5), (1e4, 1e5, 1e6)) for n in sizes for f in (1e-4, 7e-5, 2e-4, 3e-5)
@@ -329,7 +334,7 @@ def test_the_collapse_is_plotted_by_epoch(store):
             assert list(score.get_ydata()) == pytest.approx(100 * np.mean([r["micro_f1"] for r in records], axis=0))
 
 
-def test_bands_are_deviations_and_the_bars_of_results_intervals(store):
+def test_bands_show_deviations_and_the_bars_of_results_show_intervals(store):
     table = figures.tables("knn_k_ablation", store)[0]
     corners = FIGURES["knn_k_ablation"](store).axes[0].collections[0].get_paths()[0].vertices
     for x, row in enumerate(table.rows):
@@ -346,14 +351,14 @@ def test_bands_are_deviations_and_the_bars_of_results_intervals(store):
     assert "95 % bootstrap interval over 2 seeds (selection rule: last)" in caption_of(figure)
 
 
-# ---- what is missing -------------------------------------------------------------------------------------
+# ---- missing runs -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", sorted(FIGURES.keys() - {"flow"}))
-def test_a_suite_without_records_says_how_to_make_them(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(ResultStore, "find", lambda store, task: None)  # as it would, without looking
+def test_the_error_for_a_suite_without_records_names_the_command(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(ResultStore, "find", lambda store, task: None)  # the store is empty; this is faster
     command = "python -m benchmarks --part growth" if name == "complexity" else f"edgemask reproduce {name}"
-    with pytest.raises(ValueError, match=rf"^{name}: .* has no finished run of it.*`{command}`"):
+    with pytest.raises(ValueError, match=rf"^{name}: .* has no finished run of this suite.*`{command}`"):
         draw(name, ResultStore(tmp_path))
 
 
@@ -361,50 +366,50 @@ def test_the_flow_chart_needs_no_record(tmp_path):
     assert "MaskNet" in draw("flow", ResultStore(tmp_path))
 
 
-def test_rows_and_panels_without_runs_are_left_out_and_named(tmp_path):
-    held = fill(
+def test_rows_and_panels_without_runs_are_omitted_and_named_in_the_caption(tmp_path):
+    partial = fill(
         tmp_path, ["recipes"], lambda t: t.seed < 2 and t.benchmark != "photo" and t.folder != "erm-gcn-enriched"
     )
-    figure = FIGURES["recipes"](held)
+    figure = FIGURES["recipes"](partial)
     assert [axes.get_title() for axes in figure.axes] == ["Citation, F1", "Cora, acc.", "FB-100, acc.", "Twitch, AUC"]
     assert len(figure.axes[0].get_yticks()) == 3
     assert "Not run: Photo, acc.; no game: GCN on the enriched graph." in caption_of(figure)
     assert 0 not in marks(figure, False)
 
 
-def test_a_cell_without_runs_says_so_in_its_place(tmp_path):
-    held = fill(
+def test_a_cell_without_runs_is_marked_in_the_panel(tmp_path):
+    partial = fill(
         tmp_path, ["recipes"], lambda t: t.seed == 0 and (t.benchmark != "twitch" or t.folder != "edgemask-dg-star")
     )
-    figure = FIGURES["recipes"](held)
+    figure = FIGURES["recipes"](partial)
     places = [(axes.get_title(), t.get_position()[1]) for axes in figure.axes for t in axes.texts]
     assert places == [("Twitch, AUC", row) for row in range(3)]
     assert caption_of(figure).startswith("Filled: ours, one seed (selection rule: last, validation).")
     assert "paper, Twitch, AUC, ours" in caption_of(figure)
 
 
-def test_a_line_is_broken_where_a_value_was_not_run(tmp_path):
-    held = fill(tmp_path, ["knn_k_ablation"], lambda t: t.seed < 2 and t.recipe.k != 10)
-    line = FIGURES["knn_k_ablation"](held).axes[0].lines[0]
+def test_a_line_has_a_gap_at_a_value_that_was_not_run(tmp_path):
+    partial = fill(tmp_path, ["knn_k_ablation"], lambda t: t.seed < 2 and t.recipe.k != 10)
+    line = FIGURES["knn_k_ablation"](partial).axes[0].lines[0]
     assert np.isnan(line.get_ydata()).tolist() == [False, False, True, False, False]
-    assert "Not run: 10." in caption_of(FIGURES["knn_k_ablation"](held))
+    assert "Not run: 10." in caption_of(FIGURES["knn_k_ablation"](partial))
 
 
-def test_failed_and_missing_runs_are_in_no_mean_and_are_counted(tmp_path):
-    held = fill(tmp_path, ["knn_k_ablation"], lambda t: t.seed < 2 and (t.recipe.k, t.seed) != (3, 0))
+def test_failed_and_missing_runs_are_excluded_from_means_and_counted(tmp_path):
+    partial = fill(tmp_path, ["knn_k_ablation"], lambda t: t.seed < 2 and (t.recipe.k, t.seed) != (3, 0))
     task = next(t for t in SUITES["knn_k_ablation"].tasks() if (t.recipe.k, t.seed) == (3, 0))
     record = fake(task) | {"metrics": {}, "failed": {"kind": "DivergenceError", "message": "loss"}}
-    held.add(task, {k: v for k, v in record.items() if k != "rules"})
-    figure = FIGURES["knn_k_ablation"](held)
+    partial.add(task, {k: v for k, v in record.items() if k != "rules"})
+    figure = FIGURES["knn_k_ablation"](partial)
     assert figure.axes[0].lines[0].get_ydata()[0] == pytest.approx(
-        figures.tables("knn_k_ablation", held)[0].cell("3", "micro").mean
+        figures.tables("knn_k_ablation", partial)[0].cell("3", "micro").mean
     )
     assert "over 1–2 seeds" in caption_of(figure)
-    assert "Failed runs are in no mean: 2 times." in caption_of(figure)  # micro and macro
+    assert "The means exclude failed runs (2)." in caption_of(figure)  # micro and macro
     assert "Some runs are missing behind 20 of the 20 values." in caption_of(figure)
 
 
-def test_what_is_missing_is_named_in_as_few_words_as_will_do():
+def test_missing_runs_are_named_as_briefly_as_possible():
     full, gap = Cell({("", 0): 1.0}), Cell()
     cells = {(r, p, s): full for r in "ab" for p in "xy" for s in ("one", "two")}
     assert not_run(cells) == []
@@ -413,7 +418,7 @@ def test_what_is_missing_is_named_in_as_few_words_as_will_do():
     assert not_run(cells | {(r, p, "two"): Cell({("", 0): float("nan")}) for r in "ab" for p in "xy"}) == ["two"]
 
 
-def test_a_single_graph_has_growth_but_no_exponent(tmp_path):
+def test_a_single_graph_size_has_no_exponent(tmp_path):
     growth(tmp_path, "2 cores", (10_000,))
     figure = FIGURES["complexity"](ResultStore(tmp_path))
     assert figure.axes[0].get_title() == "2 cores"
@@ -423,7 +428,7 @@ def test_a_single_graph_has_growth_but_no_exponent(tmp_path):
 # ---- files -----------------------------------------------------------------------------------------------
 
 
-def test_files_are_of_the_kind_their_name_says(store, tmp_path):
+def test_the_file_name_determines_the_format(store, tmp_path):
     save("complexity", store, tmp_path / "new" / "a.svg")
     assert (tmp_path / "new" / "a.svg").read_text(encoding="utf-8") == draw("complexity", store)
     save("complexity", store, tmp_path / "a.png")
@@ -435,9 +440,9 @@ def test_files_are_of_the_kind_their_name_says(store, tmp_path):
     assert (tmp_path / "a.pdf").read_bytes()[:5] == b"%PDF-"
 
 
-def test_a_name_or_a_kind_that_is_not_known_is_an_error(store, tmp_path):
+def test_an_unknown_name_or_format_is_an_error(store, tmp_path):
     with pytest.raises(ValueError, match=r"no figure 'explorer' \(there are: results_citations, "):
         draw("explorer", store)
-    with pytest.raises(ValueError, match=r"a\.gif: a figure ends in \.svg, \.png, \.pdf"):
+    with pytest.raises(ValueError, match=r"a\.gif: the file name of a figure must end in \.svg, \.png, \.pdf"):
         save("flow", store, tmp_path / "a.gif")
     assert not list(tmp_path.iterdir())

@@ -1,8 +1,9 @@
-"""The suites: every table of the paper is there, under its own names, and cells show what records say."""
+"""The suites: every table of the paper is declared under its own names, and cells show the records' values."""
 
 from __future__ import annotations
 
-import shutil
+import importlib.util
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,15 +14,15 @@ from edgemask.experiments.run import ORACLE, Run
 from edgemask.methods.registry import METHODS, method_spec
 from edgemask.report.comparison import ABSENT, Cell
 from edgemask.report.suite import CellSpec, RunSet
-from paper import cells
-from paper.published import TABLES
+from paper import baselines, cells, results, suites
+from paper.published import SHOWN, TABLES
 from paper.suites import ROBUST, STAR, SUITES, all_tasks, run_set, suite
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def record(task, values: dict[str, dict[str, float]] | None = None, **more):
-    """What a task returns, without running it."""
+    """Return a record of a task without running it."""
     metrics = dict.fromkeys(task.protocol.metrics, 0.5)
     return task.describe() | {
         "data": dict.fromkeys(task.protocol.domains, "0"),
@@ -45,16 +46,15 @@ def test_every_table_of_the_paper_has_a_suite():
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_figure_of_the_paper_stands_in_a_cell(name: str, tmp_path: Path):
-    """In the first table, or, of a table whose methods we have more of, somewhere in it."""
+def test_every_figure_of_the_paper_is_in_a_cell_of_the_first_table(name: str, tmp_path: Path):
     table = suite(name).comparisons(ResultStore(tmp_path))[0]
     quoted = sorted(cell.paper for cell in table.cells.values() if cell.paper)
-    theirs = sorted(value for row in TABLES[name].values() for value in row.values())
-    assert quoted == theirs
+    expected = sorted(value for row in TABLES[name].values() for value in row.values())
+    assert quoted == expected
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_no_run_is_asked_for_twice_and_each_can_be_told_apart(name: str):
+def test_every_run_is_declared_once_and_has_its_own_identity(name: str):
     tasks = suite(name).tasks()
     assert len({identity(t.describe()) for t in tasks}) == len(tasks)
 
@@ -67,11 +67,31 @@ def test_every_table_has_at_least_five_seeds(name: str):
 
 def test_the_strong_simple_baseline_is_in_every_table_of_results():
     for name in ("results_citations", "results_cora_photo_fb_twitch"):
-        assert {t.method for t in suite(name).tasks()} == set(METHODS)
+        assert {t.method for t in suite(name).tasks()} == set(SHOWN)
     assert "no game: GCN on the enriched graph" in {c.row for c in suite("recipes").tables[0].cells}
 
 
-def test_targets_choose_nothing_and_only_the_collapse_looks_at_them():
+def test_a_new_method_in_the_registry_changes_no_suite_and_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = ResultStore(tmp_path)
+    for name in ("erm-gcn", "erm-gcn-enriched"):
+        for where in ("citation", "twitch"):
+            for task in run_set(where, name, method_spec(name).recipe, seeds=2).tasks():
+                store.add(task, record(task))
+    before = baselines.page(tmp_path), results.page(ResultStore(tmp_path))
+    assert all("| erm-gcn-enriched | " in page for page in before)
+    monkeypatch.setitem(METHODS, "dummy", replace(method_spec("erm-gcn"), status="partial: a dummy"))
+    spec = importlib.util.spec_from_file_location("suites_with_a_dummy", suites.__file__)
+    again = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(again)
+    assert again.SUITES == SUITES
+    monkeypatch.setattr(results, "SUITES", again.SUITES)
+    assert (baselines.page(tmp_path), results.page(ResultStore(tmp_path))) == before
+    for task in run_set("citation", "dummy", method_spec("dummy").recipe, seeds=2).tasks():
+        store.add(task, record(task))
+    assert baselines.page(tmp_path) == before[0]
+
+
+def test_targets_choose_nothing_and_only_the_collapse_suite_uses_them():
     for name in SUITES:
         for task in suite(name).tasks():
             assert "oracle" not in getattr(task, "also", ()) or name == "collapse"
@@ -82,7 +102,7 @@ def test_an_unknown_name_lists_the_known_ones():
         suite("results")
 
 
-def test_runs_that_two_suites_share_are_run_once():
+def test_runs_that_two_suites_share_are_listed_once():
     both = all_tasks(["results_citations", "recipes"])
     assert len(both) < len(suite("results_citations").tasks()) + len(suite("recipes").tasks())
     assert len({identity(t.describe()) for t in both}) == len(both)
@@ -119,38 +139,41 @@ def test_a_difference_is_paired_by_seed(tmp_path: Path):
     assert cell.by_seed == {0: pytest.approx(10.0), 1: pytest.approx(30.0)}
 
 
-def test_what_is_missing_or_failed_or_cannot_be_is_said(tmp_path: Path):
+def test_missing_failed_and_unavailable_runs_are_reported(tmp_path: Path):
     store, shown = ResultStore(tmp_path), CellSpec("r", "c", RUNS, cells.Score())
     assert shown.cell(store, ()).absent == "not run"
     assert shown.cell(store, ("twitch",)).absent == ABSENT
     first, second = RUNS.tasks()
     store.add(first, record(first, {"ES": {"roc_auc": 0.5}}))
     assert shown.cell(store, ()).absent == "1 of 2 runs"
-    assert shown.cell(store, ("twitch",)) == shown.cell(store, ())  # records count wherever their data is
+    assert shown.cell(store, ("twitch",)) == shown.cell(store, ())  # records count even if their data is not available
     store.add(second, record(second, {}, failed={"kind": "DivergenceError", "message": "epoch 2"}))
     cell = shown.cell(store, ())
     assert (cell.failed, cell.absent, len(cell.values)) == (1, "", 1)
 
 
-def test_what_we_found_stands_only_beside_whole_tables(tmp_path: Path):
-    whole, empty = (
+@pytest.mark.paper
+def test_findings_are_shown_only_beside_complete_tables(tmp_path: Path):
+    complete, empty = (
         SUITES["ablation_lambda"].comparisons(ResultStore(root))[0] for root in (ROOT / "results", tmp_path)
     )
-    assert "**λ does not matter.**" in whole.findings[0]
+    assert "**λ does not matter.**" in complete.findings[0]
     assert not empty.findings
 
 
-def test_a_file_that_is_no_record_of_growth_is_rejected_and_the_others_stay(tmp_path: Path):
-    kept = next((ROOT / "results" / "speed").glob("growth-*.json"))
+def test_an_invalid_growth_file_is_rejected_and_the_others_are_shown(tmp_path: Path):
     (tmp_path / "speed").mkdir()
-    shutil.copy(kept, tmp_path / "speed")
-    foreign = [tmp_path / "speed" / f"growth-{n}.json" for n in range(3)]
-    for path, content in zip(foreign, ('{"x": 1}', "[]", "{"), strict=True):
+    times = {"knn": 1.0, "spectral": 1.0, "enrich": 2.0, "epoch": 0.5}
+    point = {"nodes": 1000, **times, "peak": {"process": {"host": 700.0, "device": 0.0}}}
+    valid = {"machine": {"device": "2 cores", "kind": "cpu"}, "figures": {"points": [point], "exponents": {}}}
+    (tmp_path / "speed" / "growth-2-cores.json").write_text(json.dumps(valid))
+    invalid = [tmp_path / "speed" / f"growth-{n}.json" for n in range(3)]
+    for path, content in zip(invalid, ('{"x": 1}', "[]", "{"), strict=True):
         path.write_text(content)
     store = ResultStore(tmp_path)
     assert len(SUITES["complexity"].comparisons(store)) == 1
-    assert set(store.rejected) == set(foreign)
-    assert all("is not a record of growth" in why for why in store.rejected.values())
+    assert set(store.rejected) == set(invalid)
+    assert all("is not a growth record" in reason for reason in store.rejected.values())
 
 
 def test_an_empty_cell_has_no_mean():
@@ -174,27 +197,27 @@ def test_values_of_a_record():
 
 def test_pruned_and_retained_shares_are_means_over_the_sources():
     shares = {"a": {"original": {"pruned": 0.2}, "augmented": {"pruned": 0.5}}, "b": {"original": {"pruned": 0.4}}}
-    held = game(mask=shares)
-    assert cells.Pruned("original")(held) == pytest.approx(30.0)
-    assert cells.Pruned("augmented")(held) == pytest.approx(50.0)
-    assert cells.Pruned("augmented", retained=True)(held) == pytest.approx(50.0)
+    masked = game(mask=shares)
+    assert cells.Pruned("original")(masked) == pytest.approx(30.0)
+    assert cells.Pruned("augmented")(masked) == pytest.approx(50.0)
+    assert cells.Pruned("augmented", retained=True)(masked) == pytest.approx(50.0)
     assert cells.Pruned("original")(game()) is None
 
 
 def test_the_mean_mask_after_an_epoch():
-    held = game(curves={"mask original a": [0.5, 0.1], "mask original b": [0.7, None], "mask knn a": [9.0, 9.0]})
-    assert cells.MeanMask(1)(held) == pytest.approx(0.6)
-    assert cells.MeanMask(2)(held) == pytest.approx(0.1)
-    assert cells.MeanMask(3)(held) is None
+    curves = game(curves={"mask original a": [0.5, 0.1], "mask original b": [0.7, None], "mask knn a": [9.0, 9.0]})
+    assert cells.MeanMask(1)(curves) == pytest.approx(0.6)
+    assert cells.MeanMask(2)(curves) == pytest.approx(0.1)
+    assert cells.MeanMask(3)(curves) is None
 
 
 def test_thirds_of_the_targets_in_their_order():
     task = next(iter(run_set("arxiv", "erm-gcn", method_spec("erm-gcn").recipe).tasks()))
-    held = record(task, {t: {"accuracy": v} for t, v in zip(task.protocol.targets, (0.1, 0.2, 0.3), strict=True)})
-    assert [cells.Third("accuracy", i)(held) for i in range(3)] == pytest.approx([10.0, 20.0, 30.0])
+    scored = record(task, {t: {"accuracy": v} for t, v in zip(task.protocol.targets, (0.1, 0.2, 0.3), strict=True)})
+    assert [cells.Third("accuracy", i)(scored) for i in range(3)] == pytest.approx([10.0, 20.0, 30.0])
 
 
-def test_a_validation_domain_chooses_the_epoch_for_everyone():
+def test_every_method_chooses_its_epoch_on_a_validation_domain_if_there_is_one():
     tasks = [t for t in suite("two_by_two_ablation").tasks() if isinstance(t, Run)]
     for task in tasks:
         assert task.recipe.select != "last" or not task.protocol.validation

@@ -1,4 +1,4 @@
-"""Ours, the paper's, the difference and the rule stand in every form; nothing is blank, nothing breaks the markup."""
+"""Tests of the rendered tables: every format shows all numbers and rules, has no blank cells and escapes all names."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from edgemask.report.render import (
     FIELDS,
     GREEK,
     STATISTICS_FIELDS,
-    beside,
     caption,
+    cell_note,
+    cell_text,
     csv_text,
     latex,
     latex_text,
     markdown,
     markdown_text,
     number,
-    ours,
     rich_table,
     statistics_csv,
     statistics_latex,
@@ -55,23 +55,23 @@ NASTY = table(
 
 
 def grid(text: str) -> list[list[str]]:
-    """The cells of a Markdown table's rows."""
+    """Return the cells of the rows of a Markdown table."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
-# ---- a cell ----------------------------------------------------------------------------------------------
+# ---- cells -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("value", "plain", "signed"), [(1.25, "1.2", "+1.2"), (-3.96, "−4.0", "−4.0"), (-0.04, "0.0", "+0.0")]
 )
-def test_numbers_are_rounded_and_nothing_is_minus_zero(value, plain, signed):
+def test_numbers_are_rounded_and_zero_has_no_minus_sign(value, plain, signed):
     assert (number(value, 1), number(value, 1, sign=True)) == (plain, signed)
 
 
 @pytest.mark.parametrize(
-    ("held", "text"),
+    ("shown", "text"),
     [
         (cell(77.0, 77.4, paper=(73.8, 1.4)), "77.2 ± 0.3 (73.8 ± 1.4, +3.4)"),
         (cell(77.0, paper=(78.0,)), "77.0 (78.0, −1.0)"),
@@ -86,12 +86,12 @@ def test_numbers_are_rounded_and_nothing_is_minus_zero(value, plain, signed):
         (Cell(), "– "),
     ],
 )
-def test_a_cell_shows_ours_the_papers_the_difference_and_what_is_not_there(held, text):
-    assert f"{ours(held, 1)} {beside(held, 1)}" == text
+def test_a_cell_shows_both_results_the_difference_and_missing_runs(shown, text):
+    assert f"{cell_text(shown, 1)} {cell_note(shown, 1)}" == text
 
 
-def test_a_wide_cell_leaves_the_papers_deviation_out():
-    assert beside(cell(77.0, paper=(73.8, 1.4)), 1, deviation=False) == "(73.8, +3.2)"
+def test_the_papers_deviation_may_be_left_out():
+    assert cell_note(cell(77.0, paper=(73.8, 1.4)), 1, deviation=False) == "(73.8, +3.2)"
 
 
 # ---- Markdown --------------------------------------------------------------------------------------------
@@ -112,14 +112,15 @@ def test_markdown_has_every_cell_and_the_rules_in_the_last_column():
     assert all(text for line in lines[2:] for text in line)
 
 
-def test_markdown_says_how_to_read_the_table_and_what_was_found():
+def test_markdown_has_a_caption_and_the_findings():
     text = markdown(NASTY)
     assert text.startswith("### Title\n\nWhat was run.\n\n|")
-    assert text.endswith("in bold.\n\n- The first `finding`.\n- The second.\n")
-    assert "Mean ± standard deviation over 1–2 seeds; in brackets the paper's figure and ours less the paper's" in text
+    assert text.endswith("in bold: the best of a column.\n\n- The first `finding`.\n- The second.\n")
+    words = "in brackets: the paper's figure and the difference (ours − paper)"
+    assert f"Mean ± standard deviation over 1–2 seeds; {words}" in text
 
 
-def test_markdown_of_many_columns_leaves_the_papers_deviations_out():
+def test_markdown_with_many_columns_leaves_out_the_papers_deviations():
     few, many = (table({("r", f"c{i}"): cell(1.0, paper=(2.0, 0.5)) for i in range(n)}) for n in (4, 5))
     assert "(2.0 ± 0.5, −1.0)" in markdown(few)
     assert "(2.0, −1.0)" in markdown(many)
@@ -133,18 +134,18 @@ def test_names_cannot_break_a_markdown_table():
 
 
 @pytest.mark.parametrize(("best", "expected"), [("high", ["b", "c"]), ("low", ["a"]), ("", [])])
-def test_the_best_of_a_column_as_printed_is_bold(best, expected):
+def test_the_best_printed_value_of_a_column_is_bold(best, expected):
     c = table({("a", "x"): cell(1.0), ("b", "x"): cell(2.04), ("c", "x"): cell(1.96), ("d", "x"): Cell()}, best=best)
     assert [line[0] for line in grid(markdown(c)) if "**" in line[1]] == expected
 
 
-def test_nothing_is_bold_where_nothing_competes():
+def test_a_column_with_one_value_or_equal_values_has_no_bold_cell():
     for cells in ({("a", "x"): cell(1.0), ("b", "x"): Cell()}, {("a", "x"): cell(1.0), ("b", "x"): cell(1.0)}):
         assert "**" not in markdown(table(cells))
         assert "bold" not in caption(table(cells))
 
 
-def test_decimals_are_the_tables():
+def test_the_table_sets_the_decimals():
     assert "0.123" in markdown(table({("a", "x"): cell(0.1234)}, decimals=3))
 
 
@@ -153,7 +154,7 @@ def test_decimals_are_the_tables():
     [
         ({("a", "x"): cell(1.0, 2.0, 3.0)}, "Mean ± standard deviation over 3 seeds."),
         ({("a", "x"): cell(1.0)}, "1 seed."),
-        ({("a", "x"): Cell(paper=(1.0,), absent="not run")}, "In brackets the paper's figure."),
+        ({("a", "x"): Cell(paper=(1.0,), absent="not run")}, "In brackets: the paper's figure."),
         ({("a", "x"): Cell()}, ""),
     ],
 )
@@ -165,12 +166,12 @@ def test_the_caption_counts_seeds(cells, words):
 
 
 def unescaped(text: str, character: str) -> int:
-    """How often a character stands there without a backslash of its own."""
+    """Count the occurrences of a character that no backslash escapes."""
     return len(re.findall(rf"(?<!\\)(?:\\\\)*{re.escape(character)}", text))
 
 
 def balanced(text: str) -> list[str]:
-    """The rows of one `table`, whose braces, dollars and environments close."""
+    """Check that braces, dollars and environments of a `table` are closed, and return its rows."""
     bare = re.sub(r"\\[{}$&%#_]", "", text)
     depth = 0
     for c in bare:
@@ -184,7 +185,7 @@ def balanced(text: str) -> list[str]:
     return [line.removesuffix(r" \\") for line in body.splitlines() if line.endswith(r"\\")]
 
 
-def test_latex_is_balanced_and_every_row_has_as_many_cells():
+def test_latex_is_balanced_and_all_rows_have_the_same_number_of_cells():
     rows = balanced(latex(NASTY))
     assert {unescaped(row, "&") for row in rows} == {3}
     assert len(rows) == 4
@@ -202,7 +203,7 @@ def test_latex_leaves_no_special_character_unescaped():
     assert r"{[}x{]} \{y\} \textasciitilde{}\#\$\textasciicircum{}\textbackslash{}" in text
 
 
-def test_latex_shows_ours_the_papers_and_the_best():
+def test_latex_shows_both_results_and_marks_the_best():
     text = latex(NASTY)
     assert r"\textbf{\boldmath 77.2 $\pm$ 0.3} {\scriptsize (73.8 $\pm$ 1.4, +3.4)}" in text
     assert r"data not available {\scriptsize (1.2 $\pm$ 0.5)}" in text
@@ -215,15 +216,15 @@ def test_every_greek_letter_has_a_command_and_accents_stay():
     assert len(set(GREEK)) == len(GREEK) == 33
 
 
-def test_a_symbol_without_latex_is_an_error_that_names_it():
-    with pytest.raises(ValueError, match="no LaTeX for '☃' in 'a ☃'"):
+def test_the_error_about_a_symbol_without_a_latex_command_names_it():
+    with pytest.raises(ValueError, match="no LaTeX command is known for '☃' in 'a ☃'"):
         latex_text("a ☃")
 
 
 # ---- CSV and terminal ------------------------------------------------------------------------------------
 
 
-def test_csv_has_a_line_for_every_row_and_column_at_full_precision():
+def test_csv_has_a_line_for_every_row_and_column_with_ten_digits():
     lines = list(csv.DictReader(io.StringIO(csv_text(NASTY))))
     assert list(lines[0]) == list(FIELDS)
     assert [(line["row"], line["column"]) for line in lines] == [(r, k) for r in NASTY.rows for k in NASTY.columns]
@@ -242,7 +243,7 @@ def printed(c: Comparison, width: int) -> str:
     return console.file.getvalue()
 
 
-def test_a_terminal_shows_the_same_cells_and_takes_no_name_for_markup():
+def test_a_terminal_shows_the_same_cells_and_reads_no_name_as_markup():
     text = printed(NASTY, 160)
     for words in (
         "77.2 ± 0.3 (73.8 ± 1.4, +3.4)",
@@ -261,7 +262,7 @@ def test_nothing_is_cut_off_in_a_narrow_terminal():
     assert max(map(len, text.splitlines())) <= 50
 
 
-def test_the_best_is_bold_in_a_terminal_and_what_stands_beside_it_is_not():
+def test_the_best_value_is_bold_in_a_terminal_and_its_note_is_not():
     cells = rich_table(NASTY).columns[1]._cells
     spans = {cells[0].plain[s.start : s.end]: s.style for s in cells[0].spans}
     assert spans == {"77.2 ± 0.3": "bold", " (73.8 ± 1.4, +3.4)": "dim"}
@@ -271,34 +272,34 @@ def test_the_best_is_bold_in_a_terminal_and_what_stands_beside_it_is_not():
 # ---- statistics ------------------------------------------------------------------------------------------
 
 
-def test_statistics_have_a_table_for_each_family_and_say_what_so_few_pairs_allow():
+def test_statistics_have_a_table_per_family_and_give_the_smallest_possible_p():
     cells = {("erm*", "x"): cell(1.0, 2.0, 3.0), ("ours", "x"): cell(2.0, 3.5, 4.0), ("lost", "x"): Cell(failed=3)}
     text = statistics_markdown(compare(table(cells, reference="erm*", tested=("x",))))
     assert text.startswith(r"Against erm\*:")
     assert "\n\nAgainst the best other row:\n\n" in text
     assert ["ours", r"erm\*", "+1.17", "1.00 to 1.50", "0.2500", "0.2500", "3"] in grid(text)
     assert [r"erm\*", "ours", "−1.17", "−1.50 to −1.00", "0.2500", "0.2500", "3"] in grid(text)
-    assert text.count("3 pairs allow no p below 0.25; left out, without a run in common: lost.") == 2
+    assert text.count("With 3 pairs p is at least 0.25; not compared, because no runs are shared: lost.") == 2
     assert "nan" not in text
 
 
-def test_significant_differences_are_bold_and_tiny_p_are_not_0():
+def test_significant_p_values_are_bold_and_tiny_ones_are_not_printed_as_0():
     sure, unsure = (Versus("reference", r, "erm", 20, 1.0, 0.5, 1.5, p, 2 * p) for r, p in (("a", 1e-5), ("b", 0.03)))
     lines = grid(statistics_markdown([sure, unsure]))
     assert lines[2][4:6] == ["< 0.0001", "**< 0.0001**"]
     assert lines[3][4:6] == ["0.0300", "0.0600"]
 
 
-def test_a_single_pair_has_no_interval_and_no_comparisons_no_text():
+def test_a_single_pair_has_no_interval_and_an_empty_list_gives_no_text():
     one = table({("erm", "x"): cell(1.0), ("ours", "x"): cell(2.0)}, reference="erm", tested=("x",))
     assert grid(statistics_markdown(compare(one)))[2] == ["ours", "erm", "+1.00", "–", "1.0000", "1.0000", "1"]
-    assert "1 pair allows no p below 1." in statistics_markdown(compare(one))
+    assert "With 1 pair p is at least 1." in statistics_markdown(compare(one))
     assert statistics_markdown([]) == ""
 
 
-def test_a_family_of_which_nothing_was_run_still_names_its_rows():
+def test_a_family_without_runs_still_names_its_rows():
     none = table({("erm", "x"): Cell(), ("ours", "x"): cell(2.0)}, reference="erm", tested=("x",))
-    assert statistics_markdown(compare(none)) == "Against erm:\n\nLeft out, without a run in common: ours.\n"
+    assert statistics_markdown(compare(none)) == "Against erm:\n\nNot compared, because no runs are shared: ours.\n"
 
 
 SPECIAL = compare(
@@ -315,7 +316,7 @@ SPECIAL = compare(
 )
 
 
-def test_statistics_in_latex_are_a_balanced_table_for_each_family_with_nothing_unescaped():
+def test_latex_statistics_are_one_balanced_and_escaped_table_per_family():
     text = statistics_latex(SPECIAL)
     first, second = text.split("\n\n")
     for part, rows in ((first, 3), (second, 4)):
@@ -332,21 +333,21 @@ def test_statistics_in_latex_are_a_balanced_table_for_each_family_with_nothing_u
         r"\texttt{a$|$b}, $\lambda$ \& 50\% & erm\_\{1\}$^*$ & +1.17 & 1.00 to 1.50 & 0.2500 & 0.5000"
     )
     assert one == r"one, {[}x{]} & erm\_\{1\}$^*$ & +0.25 & -- & 1.0000 & 1.0000 & 1"
-    notes = "1 pair allows no p below 1; 3 pairs allow no p below 0.25; left out, without a run in common: "
+    notes = "With 1 pair p is at least 1; with 3 pairs p is at least 0.25; not compared, because no runs are shared: "
     assert rf"\caption{{Against erm\_\{{1\}}$^*$. {notes}lost \#\textasciitilde{{}}.}}" in first
     assert rf"\caption{{Against the best other row. {notes}" in second
 
 
-def test_latex_of_statistics_marks_what_is_significant_and_says_what_has_no_pairs():
+def test_latex_statistics_mark_significant_p_values_and_name_rows_without_pairs():
     sure = Versus("reference", "a", "erm", 20, -1.0, -1.5, -0.5, 1e-5, 2e-5)
     expected = r"a & erm & $-$1.00 & $-$1.50 to $-$0.50 & $<$ 0.0001 & \textbf{\boldmath $<$ 0.0001} & 20"
     assert balanced(statistics_latex([sure]))[1] == expected
     none = [Versus("reference", "a_b", "erm")]
-    assert statistics_latex(none) == "Against erm. Left out, without a run in common: a\\_b.\n"
+    assert statistics_latex(none) == "Against erm. Not compared, because no runs are shared: a\\_b.\n"
     assert statistics_latex([]) == ""
 
 
-def test_statistics_in_csv_have_every_comparison_at_full_precision_and_no_nan():
+def test_csv_statistics_have_every_comparison_with_ten_digits_and_no_nan():
     text = statistics_csv(SPECIAL)
     lines = list(csv.DictReader(io.StringIO(text)))
     assert tuple(lines[0]) == STATISTICS_FIELDS

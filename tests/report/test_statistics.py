@@ -1,4 +1,4 @@
-"""Intervals cover, tests are uniform under the null and equal to counting by hand, Holm equals a plain reference."""
+"""Tests of the statistics: coverage of intervals, p-values against plain enumeration, Holm against a plain version."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def _no_warning():
 
 
 def coverage(draw, n: int, level: float, times: int = 500) -> float:
-    """The share of intervals that hold the true mean, 0."""
+    """Return the share of intervals that contain the true mean, 0."""
     spans = [bootstrap(draw(np.random.default_rng(i), n), level, draws=1000) for i in range(times)]
     return float(np.mean([low <= 0 <= high for low, high in spans]))
 
 
 @pytest.mark.parametrize(("n", "level"), [(10, 0.95), (15, 0.95), (15, 0.8), (40, 0.95)])
-def test_intervals_cover_the_mean_as_often_as_they_say(n, level):
-    found = coverage(lambda r, n: r.normal(0, 3, n), n, level)
-    assert abs(found - level) < 0.04
+def test_the_coverage_of_intervals_is_close_to_their_level(n, level):
+    share = coverage(lambda r, n: r.normal(0, 3, n), n, level)
+    assert abs(share - level) < 0.04
 
 
-def test_five_pairs_come_near_the_level_where_plain_percentiles_do_not():
+def test_with_five_pairs_the_coverage_is_better_than_that_of_plain_percentiles():
     def plain(d):
         means = d[np.random.default_rng(0).integers(len(d), size=(1000, len(d)))].mean(1)
         return np.quantile(means, [0.025, 0.975])
@@ -47,7 +47,7 @@ def test_five_pairs_come_near_the_level_where_plain_percentiles_do_not():
     assert np.mean([low <= 0 <= high for low, high in spans]) < 0.88
 
 
-def test_on_even_differences_the_interval_is_nearly_that_of_students_t():
+def test_for_symmetric_differences_the_interval_is_close_to_students_t():
     d = scipy.stats.norm.ppf((np.arange(12) + 0.5) / 12)
     half = scipy.stats.t.ppf(0.975, 11) * d.std(ddof=1) / math.sqrt(12)
     assert bootstrap(d, draws=200_000) == pytest.approx((-half, half), rel=0.02)
@@ -57,7 +57,7 @@ def test_skewed_differences_are_covered_too():
     assert coverage(lambda r, n: r.exponential(1, n) - 1, 20, 0.95) > 0.87
 
 
-def test_an_interval_holds_the_mean_moves_and_scales_with_the_differences():
+def test_an_interval_contains_the_mean_and_shifts_and_scales_with_the_differences():
     d = np.random.default_rng(3).normal(1, 2, 12)
     low, high = bootstrap(d)
     assert low < d.mean() < high
@@ -65,7 +65,7 @@ def test_an_interval_holds_the_mean_moves_and_scales_with_the_differences():
     assert bootstrap(-d) == pytest.approx((-high, -low))
 
 
-def test_a_higher_level_is_a_wider_interval_and_more_pairs_a_narrower_one():
+def test_a_higher_level_gives_a_wider_interval_and_more_pairs_a_narrower_one():
     d = np.random.default_rng(3).normal(1, 2, 12)
     (low, high), (lower, higher) = bootstrap(d, 0.8), bootstrap(d, 0.99)
     assert lower < low < high < higher
@@ -73,27 +73,27 @@ def test_a_higher_level_is_a_wider_interval_and_more_pairs_a_narrower_one():
     assert many[1] - many[0] < (high - low) / 2
 
 
-def test_an_interval_is_the_same_every_time_and_another_under_another_seed():
+def test_an_interval_depends_only_on_the_differences_and_the_seed():
     d = np.random.default_rng(3).normal(1, 2, 12)
     assert bootstrap(d) == bootstrap(list(d))
     assert bootstrap(d, seed=1) != bootstrap(d)
 
 
-def test_equal_differences_are_a_point_and_a_single_one_has_no_interval():
+def test_equal_differences_give_a_point_and_a_single_one_has_no_interval():
     assert bootstrap([0.5] * 6) == pytest.approx((0.5, 0.5))
     assert all(math.isnan(v) for v in bootstrap([0.5]))
-    assert bootstrap([1.0, 3.0]) == (1, 3)  # the range is all that two pairs can say
+    assert bootstrap([1.0, 3.0]) == (1, 3)  # two pairs give the range of the data
 
 
 @pytest.mark.parametrize("what", [bootstrap, paired_test])
 @pytest.mark.parametrize("bad", [[], [[1.0], [2.0]], [1.0, math.nan], [1.0, math.inf]])
-def test_differences_that_are_none_are_refused(what, bad):
+def test_invalid_differences_are_refused(what, bad):
     with pytest.raises(ValueError, match="differences must be"):
         what(bad)
 
 
 def test_a_level_outside_0_and_1_is_refused():
-    with pytest.raises(ValueError, match="level must lie between 0 and 1, got 95"):
+    with pytest.raises(ValueError, match="level must be between 0 and 1, got 95"):
         bootstrap([1.0, 2.0], 95)
 
 
@@ -101,7 +101,7 @@ def test_a_level_outside_0_and_1_is_refused():
 
 
 def by_hand(d) -> float:
-    """The p-value by writing out every sign pattern."""
+    """Return the p-value by enumerating every sign pattern."""
     seen = abs(math.fsum(d))
     sums = [
         abs(math.fsum(s * v for s, v in zip(signs, d, strict=True)))
@@ -111,15 +111,15 @@ def by_hand(d) -> float:
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 11])
-def test_the_exact_p_is_that_of_counting_by_hand(n):
+def test_the_exact_p_equals_that_of_plain_enumeration(n):
     for seed in range(5):
         d = np.random.default_rng(seed).normal(0.4, 1, n)
         assert paired_test(d) == by_hand(d)
-        assert paired_test(np.round(d, 1)) == by_hand(np.round(d, 1))  # with ties and zeros among them
+        assert paired_test(np.round(d, 1)) == by_hand(np.round(d, 1))  # rounding creates ties and zeros
 
 
-def test_ties_are_counted_whatever_the_order_and_scale_of_the_differences():
-    d = [0.1, 0.2, 0.3, -0.3, 0.7, 0.1]  # sums of these in another order differ in their last bits
+def test_ties_are_counted_for_any_order_and_scale_of_the_differences():
+    d = [0.1, 0.2, 0.3, -0.3, 0.7, 0.1]  # the sum in another order differs in the last bits
     assert {paired_test(list(p)) for p in itertools.permutations(d)} == {by_hand(d)}
     assert {paired_test(np.array(d) * s) for s in (1e-9, 1.0, 1e9)} == {by_hand(d)}
 
@@ -139,7 +139,7 @@ def test_p_is_uniform_under_the_null(monkeypatch):
             assert abs((p <= alpha).mean() - expected) < 4 * math.sqrt(expected * (1 - expected) / len(p)), (n, alpha)
 
 
-def test_random_patterns_come_near_the_exact_p(monkeypatch):
+def test_random_patterns_approximate_the_exact_p(monkeypatch):
     d = np.random.default_rng(5).normal(0.5, 1, 14)
     exact = paired_test(d)
     monkeypatch.setattr(statistics, "EXACT_UP_TO", 4)
@@ -163,7 +163,7 @@ def test_differences_of_0_give_a_p_of_1():
 
 
 def plain_holm(p):
-    """Each p times the number not yet rejected when its turn comes, never below an earlier one."""
+    """Return each p times the number of p-values not yet processed, at least as large as the one before."""
     out, running = [0.0] * len(p), 0.0
     for rank, i in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
         running = max(running, min(1.0, (len(p) - rank) * p[i]))
@@ -178,7 +178,7 @@ def test_holm_on_known_examples():
     assert holm([]) == []
 
 
-def test_holm_is_the_plain_reference_in_any_order():
+def test_holm_equals_the_plain_version_in_any_order():
     for seed in range(50):
         r = np.random.default_rng(seed)
         p = np.round(r.uniform(0, 1, r.integers(1, 12)) ** 3, 2)
@@ -188,8 +188,8 @@ def test_holm_is_the_plain_reference_in_any_order():
 
 
 @pytest.mark.parametrize("bad", [[0.1, math.nan], [1.2], [-0.1]])
-def test_what_is_no_p_value_is_refused(bad):
-    with pytest.raises(ValueError, match=r"p-values lie in \[0, 1\], got"):
+def test_invalid_p_values_are_refused(bad):
+    with pytest.raises(ValueError, match=r"p-values must be in \[0, 1\], got"):
         holm(bad)
 
 
@@ -233,7 +233,7 @@ def test_every_row_is_compared_with_the_reference_and_with_the_best_other():
     assert top.adjusted == pytest.approx(2 * top.p)
 
 
-def test_where_low_is_better_the_lowest_is_the_best():
+def test_if_low_is_better_the_lowest_row_is_the_best():
     compared = compare(table(LADDER, best="low"))
     assert [(v.row, v.other) for v in compared] == [("erm", "mid"), ("mid", "erm"), ("top", "erm")]
 
@@ -254,7 +254,7 @@ def test_two_metrics_of_one_run_are_one_pair():
     assert both.difference == pytest.approx(((3 + 2) + (2 + 3) + (5 + 2)) / 6)
 
 
-def test_transfers_are_pairs_of_their_own():
+def test_every_transfer_gives_its_own_pairs():
     cells = {
         ("erm", "a→b"): cell(50, 52, protocol="a→b"),
         ("ours", "a→b"): cell(51, 54, protocol="a→b"),
@@ -277,7 +277,7 @@ def test_columns_that_are_not_tested_change_nothing():
     assert compare(table(LADDER, reference="erm", tested=())) == []
 
 
-def test_rows_without_values_are_named_and_do_not_enter_the_correction():
+def test_rows_without_values_are_listed_and_do_not_enter_the_correction():
     compared = compare(table(LADDER | {("lost", "f1"): Cell(failed=5)}, reference="erm"))
     lost = found(compared, "reference", "lost")
     assert lost.pairs == 0
@@ -287,7 +287,7 @@ def test_rows_without_values_are_named_and_do_not_enter_the_correction():
     assert [v for v in compared if v.row != "lost"] == compare(table(LADDER, reference="erm"))
 
 
-def test_a_row_that_lacks_a_column_is_compared_but_never_the_best():
+def test_a_row_without_a_column_is_compared_but_never_the_best():
     cells = {
         ("erm", "easy"): cell(90, 91, protocol="e"), ("erm", "hard"): cell(20, 21, protocol="h"),
         ("ours", "easy"): cell(92, 93, protocol="e"), ("ours", "hard"): cell(22, 23, protocol="h"),
@@ -301,7 +301,7 @@ def test_a_row_that_lacks_a_column_is_compared_but_never_the_best():
     }
 
 
-def test_without_a_better_end_there_is_no_best():
+def test_a_table_without_a_better_end_has_no_best_row():
     assert {v.family for v in compare(table(LADDER, reference="erm", best=""))} == {"reference"}
 
 
@@ -312,7 +312,7 @@ def test_identical_rows_differ_by_0_with_a_p_of_1():
             assert (v.difference, v.low, v.high, v.p, v.adjusted) == (0, 0, 0, 1, 1)
 
 
-def test_a_reference_that_was_not_run_leaves_every_row_named():
+def test_with_a_reference_that_was_not_run_all_rows_are_listed_without_pairs():
     compared = compare(table(LADDER | {("lost", "f1"): Cell()}, reference="lost"))
     assert [(v.row, v.pairs) for v in compared if v.family == "reference"] == [("erm", 0), ("mid", 0), ("top", 0)]
 

@@ -1,4 +1,4 @@
-"""Tables from records: what is averaged over what, and what stands beside the numbers."""
+"""Tests of the tables made from records: averages, missing data, selection rules and failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgemask.report.tables import AVERAGE, benchmark_table, failures, with_orac
 
 
 def record(scores, *, name="a→b", seed=0, rule="last", targets=None, missing=(), metrics=("micro_f1",)):
-    """What the tables read of a record; `scores` is target → value of every metric."""
+    """Return a record with the fields that tables read. `scores` maps each target to the value of every metric."""
     return {
         "protocol": {"name": name, "targets": list(targets or scores), "metrics": list(metrics)},
         "metrics": {t: dict.fromkeys(metrics, v) for t, v in scores.items()},
@@ -40,12 +40,12 @@ def cells(records) -> dict[str, list[float]]:
     return {c: list(table.cell("row", c).values.values()) for c in table.columns if c != AVERAGE}
 
 
-def test_one_target_is_one_column_in_percent():
+def test_one_target_gives_one_column_in_percent():
     records = [record({"b": 0.5}, seed=0), record({"b": 0.75}, seed=1)]
     assert cells(records) == {"a→b micro_f1": [50.0, 75.0]}
 
 
-def test_several_targets_are_an_average_and_a_minimum():
+def test_several_targets_give_an_average_and_a_minimum():
     assert cells([record({"b": 0.5, "c": 0.25, "d": 0.75})]) == {
         "a→b micro_f1 avg": [50.0],
         "a→b micro_f1 min": [25.0],
@@ -61,7 +61,7 @@ def test_every_metric_has_its_column():
     assert list(cells([record({"b": 0.5}, metrics=("micro_f1", "macro_f1"))])) == ["a→b micro_f1", "a→b macro_f1"]
 
 
-def test_a_row_holds_mean_deviation_and_the_average_over_protocols():
+def test_a_row_shows_mean_deviation_and_the_average_over_protocols():
     records = [record({"b": v}, name=n, seed=s) for n, v, s in (("p", 0.5, 0), ("p", 0.6, 1), ("q", 0.9, 0))]
     assert row(shown({"gcn": records}), "gcn") == ["gcn", "55.0 ± 7.1", "90.0", "70.0", "last"]
 
@@ -70,7 +70,7 @@ def test_the_minimum_does_not_enter_the_average():
     assert row(shown({"gcn": [record({"b": 0.5, "c": 0.7})]}), "gcn") == ["gcn", "60.0", "50.0", "60.0", "last"]
 
 
-def test_a_method_without_a_protocols_records_says_so():
+def test_a_method_without_records_of_a_protocol_shows_data_not_available():
     groups = {
         "gcn": [record({"b": 0.5}, name="p"), record({"b": 0.5}, name="q")],
         "mlp": [record({"b": 0.4}, name="p")],
@@ -85,12 +85,12 @@ def test_nothing_is_cut_off_in_a_narrow_terminal():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_the_selection_rule_stands_in_every_row():
+def test_every_row_shows_its_selection_rules():
     groups = {"gcn": [record({"b": 0.5}, rule="validation"), record({"b": 0.5}, name="q", rule="last")]}
     assert row(shown(groups), "gcn")[-1] == "last, validation"
 
 
-def test_a_protocol_whose_data_is_absent_has_a_column_that_says_so():
+def test_a_protocol_without_data_has_a_column_that_says_so():
     table = benchmark_table("title", {"gcn": []}, ["a→b"])
     assert table.columns == ("a→b", AVERAGE)
     assert table.cell("gcn", "a→b").absent == ABSENT
@@ -101,14 +101,14 @@ def test_the_caption_counts_distinct_seeds(seeds, words):
     assert words in shown({"row": [record({"b": 0.5}, seed=s) for s in seeds]})
 
 
-def test_an_average_over_some_of_the_targets_says_of_how_many():
+def test_an_average_over_some_targets_names_their_number():
     partly = record({"b": 0.5}, targets=["b", "c", "d"], missing=["c", "d"])
     assert list(cells([partly])) == ["a→b micro_f1 1 of 3 targets avg", "a→b micro_f1 1 of 3 targets min"]
 
 
-def test_what_the_oracle_would_choose_stands_in_a_row_of_its_own():
-    looked = record({"b": 0.5}) | {"rules": {ORACLE: {"metrics": {"b": {"micro_f1": 0.75}}}}}
-    text = shown(with_oracle({"gcn": [looked], "mlp": [record({"b": 0.4})]}))
+def test_the_choice_of_the_oracle_has_its_own_row():
+    with_rules = record({"b": 0.5}) | {"rules": {ORACLE: {"metrics": {"b": {"micro_f1": 0.75}}}}}
+    text = shown(with_oracle({"gcn": [with_rules], "mlp": [record({"b": 0.4})]}))
     assert row(text, "gcn ") == ["gcn", "50.0", "50.0", "last"]
     assert row(text, "gcn, oracle") == ["gcn, oracle", "75.0", "75.0", "oracle (looks at the target)"]
     assert "mlp, oracle" not in text

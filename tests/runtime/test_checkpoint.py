@@ -1,4 +1,4 @@
-"""Files of trained state: what comes back, what is refused, and what a dying writer leaves."""
+"""Files of trained state: round trips, damaged files, and writers that die."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_values_json_has_no_literal_for_come_back(tmp_path: Path):
     assert meta == {"loss": [1e-300, 0.1 + 0.2]}
 
 
-def test_views_of_larger_tensors_are_written_as_they_look(tmp_path: Path):
+def test_views_of_larger_tensors_are_written_with_their_values(tmp_path: Path):
     write(tmp_path / "state", "model", {"t": TENSORS["w"].T}, {})
     assert identical(read(tmp_path / "state", "model")[0], {"t": TENSORS["w"].T})
 
@@ -172,7 +172,7 @@ def test_a_write_that_dies_leaves_the_old_file_alone(path: Path, monkeypatch, ca
 
 
 def test_a_reader_sees_the_old_file_or_the_new_one_while_a_writer_replaces_it(path: Path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # nothing but a faster writer
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # only to make the writer faster
     over = threading.Event()
 
     def rewrite() -> None:
@@ -223,7 +223,7 @@ def test_nothing_loads_without_a_restriction():
 
 
 def progress(path: Path) -> int:
-    """Epochs behind a checkpoint, over all stages; 0 before there is one."""
+    """Epochs completed in a checkpoint, over all stages; 0 if there is no checkpoint."""
     if not path.exists():
         return 0
     _, meta = read(path, "checkpoint")
@@ -231,7 +231,7 @@ def progress(path: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_killed_fit_ends_as_one_that_was_not(tmp_path: Path, monkeypatch):
+def test_a_killed_fit_gives_the_same_model_when_continued(tmp_path: Path, monkeypatch):
     alpha, beta, _ = demo_family(70).values()
     for graph in (alpha, beta):
         write_graph(graph, tmp_path / f"{graph.name}.npz")

@@ -1,6 +1,6 @@
-"""Several processes: the result of one, one that writes, and a clear end when a worker is lost.
+"""Distributed fits: same result as one process, only one process writes, and a lost worker gives a clear error.
 
-The processes are real ones, started as users start them, over gloo.
+The tests start real processes with torchrun, as users do, over gloo.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgemask.errors import CheckpointError
 from edgemask.runtime.checkpoint import read
 from edgemask.runtime.distributed import World, place, started
 
-LONG = 240  # seconds that nothing here takes on an idle machine
+LONG = 240  # seconds; on an idle machine every command is faster
 ROOT = Path(__file__).resolve().parents[2]
 A, B, _ = demo_family(80).values()
 SMALL = {
@@ -51,7 +51,7 @@ def fit_command(*arguments: object, settings: dict) -> list[str]:
 
 @contextmanager
 def torchrun(*arguments: str) -> Iterator[subprocess.Popen]:
-    """Two processes; they are stopped at the end of the block, if they still run."""
+    """Start two processes. They are stopped at the end of the block if they still run."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     with subprocess.Popen(launch, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
         try:
@@ -67,9 +67,9 @@ def fitted(settings: dict, **options) -> EdgeMaskClassifier:
 
 
 def assert_same(one: EdgeMaskClassifier, other: EdgeMaskClassifier) -> None:
-    theirs = other.method_.networks.state_dict()
+    weights = other.method_.networks.state_dict()
     for name, t in one.method_.networks.state_dict().items():
-        torch.testing.assert_close(t, theirs[name], rtol=0, atol=1e-5)
+        torch.testing.assert_close(t, weights[name], rtol=0, atol=1e-5)
     assert [r.keys() for r in one.history_] == [r.keys() for r in other.history_]
     for mine, yours in zip(one.history_, other.history_, strict=True):
         assert mine == pytest.approx(yours, abs=1e-4)
@@ -81,8 +81,8 @@ def assert_same(one: EdgeMaskClassifier, other: EdgeMaskClassifier) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_fit_what_one_does_and_one_of_them_speaks():
-    """And they go on from where one process stopped."""
+def test_two_processes_give_the_result_of_one_and_only_one_prints():
+    """They also continue from the checkpoint of one process."""
     settings = SMALL | {"epochs": 3, "backbone": "gat", "heads": 2, "gate": "softmax"}
 
     def stop(trainer, stage):
@@ -92,10 +92,10 @@ def test_two_processes_fit_what_one_does_and_one_of_them_speaks():
     with pytest.raises(InterruptedError):
         fitted(settings, checkpoint_path="state", checkpoint_every=1, on_epoch=stop)
     with torchrun(*fit_command("--checkpoint", "state", settings=settings)) as job:
-        printed, said = job.communicate(timeout=LONG)
-    assert job.returncode == 0, said
+        printed, errors = job.communicate(timeout=LONG)
+    assert job.returncode == 0, errors
     assert printed.count("selection rule source-val") == printed.count("model: model") == 1
-    assert "Warning" not in said
+    assert "Warning" not in errors
     assert sorted(p.name for p in Path().iterdir()) == ["alpha.npz", "beta.npz", "cache", "model", "state"]
     assert_same(EdgeMaskClassifier.load("model", device="cpu"), fitted(settings))
 
@@ -106,7 +106,7 @@ def test_two_processes_fit_what_one_does_and_one_of_them_speaks():
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_lost_worker_ends_the_job_with_a_clear_error_and_a_checkpoint_that_continues(rank):
-    """One process continues it."""
+    """One process continues from the checkpoint."""
     settings, state = SMALL | {"epochs": 12}, Path("state")
     with torchrun(*fit_command("--checkpoint", state, "--checkpoint-every", 1, settings=settings)) as job:
         deadline = time.monotonic() + LONG
@@ -116,18 +116,18 @@ def test_a_lost_worker_ends_the_job_with_a_clear_error_and_a_checkpoint_that_con
             time.sleep(0.02)
         workers = {p.environ()["RANK"]: p for p in psutil.Process(job.pid).children()}
         workers[str(rank)].kill()
-        _, said = job.communicate(timeout=40)
+        _, errors = job.communicate(timeout=40)
     assert job.returncode not in (0, None)
-    assert f"error: process {1 - rank} of 2 " in said
-    assert "worker was lost" in said or "lost another worker" in said
-    assert "the same command again, with --checkpoint state, continues from the last state written there" in said
+    assert f"error: process {1 - rank} of 2 " in errors
+    assert "worker was lost" in errors or "lost another worker" in errors
+    assert "run the same command with --checkpoint state to continue from the last state written there" in errors
     assert not Path("model").exists()
     assert 1 <= read(state, "checkpoint")[1]["trainer"]["epoch"] < 12
 
     assert_same(fitted(settings, checkpoint_path=state), fitted(settings))
 
 
-# ---- what processes tell each other ----------------------------------------------------------------------
+# ---- communication between processes ----------------------------------------------------------------------
 
 TALK = """
 import torch
@@ -167,12 +167,12 @@ print("well")
 def test_processes_agree():
     Path("talk.py").write_text(TALK)
     with torchrun("talk.py") as job:
-        printed, said = job.communicate(timeout=LONG)
-    assert printed.count("well") == 2, said  # on one line, at times: the two print when they please
+        printed, errors = job.communicate(timeout=LONG)
+    assert printed.count("well") == 2, errors  # sometimes on one line: the two print at the same time
     assert Path("order").read_text() == "01"
 
 
-# ---- what cannot be shared out ---------------------------------------------------------------------------
+# ---- sharing the shards and devices -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("shards", "size"), [(1, 2), (4, 3)])

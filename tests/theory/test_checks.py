@@ -1,4 +1,4 @@
-"""The theory's checks, on losses whose maxima are known and on small trained games."""
+"""The checks of the theory, on losses with known maxima and on small trained games."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_mask_gradient_is_the_slope_of_the_loss(setting: str) -> None:
         assert slope == pytest.approx(float(g[e]), rel=1e-4, abs=1e-9)
 
 
-def test_mask_gradient_leaves_the_tasknet_as_it_was() -> None:
+def test_mask_gradient_does_not_change_the_tasknet() -> None:
     trained, domain = game(**SETTINGS["message, budget"])
     trained.networks.zero_grad()
     before = [p.clone() for p in trained.networks["task"].parameters()]
@@ -85,7 +85,7 @@ def test_mask_gradient_leaves_the_tasknet_as_it_was() -> None:
         assert torch.equal(p, old)
 
 
-def test_mask_gradient_has_no_dropout_in_it() -> None:
+def test_mask_gradient_is_computed_without_dropout() -> None:
     trained, domain = game(**SETTINGS["message, budget"])
     s = uniform(domain.edges.num_real, 0)
     first, second = (theory.mask_gradient(trained, domain, domain.edges, s) for _ in range(2))
@@ -219,7 +219,7 @@ def test_kkt_fits_the_multiplier_with_the_least_residual(seed: int) -> None:
     assert fitted <= min(grid) + 1e-12
 
 
-def test_kkt_takes_no_multiplier_for_a_budget_that_is_not_spent() -> None:
+def test_kkt_multiplier_is_zero_if_the_budget_is_not_spent() -> None:
     s, g = torch.tensor([0.5, 0.0], dtype=torch.float64), torch.tensor([1.0, 1.0], dtype=torch.float64)
     assert theory.kkt(g, s, 0.5).tau == 0
     assert theory.kkt(g, s, 0.25).tau == 1
@@ -229,7 +229,7 @@ def test_kkt_multiplier_is_never_negative() -> None:
     assert theory.kkt(uniform(9, 0, -2, -1), torch.full((9,), 0.5, dtype=torch.float64), 0.5).tau == 0
 
 
-def test_kkt_of_a_collapsed_mask_is_not_satisfied_for_free() -> None:
+def test_kkt_is_not_trivially_satisfied_by_a_collapsed_mask() -> None:
     s = uniform(50, 0, 5e-5, 2e-4)
     result = theory.kkt(uniform(50, 1, -1, 1), s, float(s.mean()))
     assert result.interior.share == 1
@@ -288,7 +288,7 @@ def test_agreement_with_a_surrogate_that_keeps_nothing() -> None:
 # ---- duality ----
 
 
-def test_the_printed_sign_is_no_upper_bound() -> None:
+def test_the_printed_sign_does_not_give_an_upper_bound() -> None:
     # ℓ = 1 - a·s with a > 0 has its maximum P = 1 at s = 0, under any budget. As long as λ/m < min a, the maximum of
     # ℓ + λ(mean(s) - ρ) over the box is at s = 0 too: 1 - λρ, below P. With the right sign it is 1 + λρ.
     a, rho, lam = uniform(12, 0, 0.5, 1), 0.4, 3.0
@@ -319,7 +319,7 @@ def test_weak_duality_on_a_trained_game(setting: str) -> None:
     assert all(b.gap >= -1e-9 for b in theory.duality(loss, s, 0.3, [0.0, 0.1, 1.0, 10.0], steps=5))
 
 
-def test_duality_refuses_what_the_lemma_does() -> None:
+def test_duality_refuses_negative_multipliers_and_masks_over_the_budget() -> None:
     s = torch.full((3,), 0.5, dtype=torch.float64)
     with pytest.raises(ValueError, match="λ ≥ 0, got -1"):
         theory.duality(lambda s: s.sum(), s, 0.5, [0.0, -1])
@@ -358,7 +358,7 @@ def test_a_sparsity_weight_above_every_gradient_turns_all_edges_down() -> None:
 
 
 @ALL
-def test_report_hangs_together(setting: str) -> None:
+def test_report_is_consistent(setting: str) -> None:
     trained, domain = game(**SETTINGS[setting])
     result = theory_report.report(trained, domain, domain.edges, steps=20)
     learned, ascent, chance = (result.masks[k] for k in ("learned", "ascent, best", "random, 0/1"))

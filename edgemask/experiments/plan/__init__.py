@@ -1,7 +1,8 @@
-"""`plan`: time and memory of a fit on this machine, said before it runs.
+"""`plan`: predict the time and memory of a fit on this machine before it runs.
 
-A few epochs of the configuration are measured in a process of their own, on stand-ins of the graphs at growing sizes
-(where the graphs are small, the graphs themselves last), and carried over to the whole by fitted laws of growth.
+A separate process measures a few epochs of the configuration on stand-ins of the graphs at growing sizes, called
+levels. If the graphs are small, the last level is the graphs themselves. Fitted growth laws (`plan.costs`) extrapolate
+the measurements to the whole graphs.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from edgemask.methods.registry import method_spec
 from edgemask.runtime.device import free_memory, resolve_device
 from edgemask.training.fit import ALL, Fit
 
-PATIENCE = 15.0  # seconds within which all levels but the first two must be measured
+# Seconds. A third or later level is measured only if it is expected to end within this time after the warm-up.
+PATIENCE = 15.0
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One training of the fit: on all sources, or on all but one."""
+    """One training of a fit: on all sources, or on all sources except one."""
 
     name: str
     epochs: int
@@ -44,16 +46,34 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """A prediction. Seconds: of enrichment, of an epoch on all sources, of training with every stage and evaluation.
-    MiB at the peak: on `device`, and of the process on the host (the same on a CPU); and what is free on each."""
+    """The predicted time and memory of a fit.
+
+    Attributes:
+        device: Where the fit runs.
+        rule: Name of the selection rule.
+        recipe: The settings of the fit.
+        stages: The trainings that the fit runs, each with its time for training and evaluation.
+        nodes: Nodes of all sources.
+        edges: Edges of all sources, before enrichment.
+        epoch_edges: Edges that an epoch uses in all sources, after enrichment.
+        start_seconds: Time to start a process.
+        enrich_seconds: Time to enrich all graphs, if nothing is cached.
+        epoch_seconds: Time of an epoch on all sources.
+        peak_mib: Peak memory on `device` in MiB.
+        host_mib: Peak memory of the process on the host in MiB. On a CPU it equals `peak_mib`.
+        free_mib: Free memory on `device` in MiB.
+        host_free_mib: Free memory on the host in MiB.
+        measured: Number of source nodes of each level that was measured.
+        whole: Whether the last level was the graphs themselves.
+    """
 
     device: torch.device
     rule: str
     recipe: Recipe
     stages: tuple[Stage, ...]
-    nodes: int  # of all sources, as are the edges
+    nodes: int
     edges: int
-    epoch_edges: int  # after enrichment
+    epoch_edges: int
     start_seconds: float
     enrich_seconds: float
     epoch_seconds: float
@@ -61,49 +81,54 @@ class Plan:
     host_mib: float
     free_mib: float
     host_free_mib: float
-    measured: tuple[int, ...]  # nodes of the levels
-    whole: bool  # the last of them is the graphs themselves
+    measured: tuple[int, ...]
+    whole: bool
 
     @property
     def train_seconds(self) -> float:
+        """Time of all stages, with their evaluations."""
         return sum(stage.seconds for stage in self.stages)
 
     @property
     def total_seconds(self) -> float:
+        """Time of the whole fit."""
         return self.start_seconds + self.enrich_seconds + self.train_seconds
 
     @property
     def fits(self) -> bool:
+        """Whether the free memory of the device and of the host is enough."""
         return self.peak_mib <= self.free_mib and self.host_mib <= self.host_free_mib
 
     @property
     def machine(self) -> str:
+        """The name of the GPU, or the number of CPU threads."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         return f"cpu, {torch.get_num_threads()} threads"
 
     @property
     def basis(self) -> str:
-        """How the prediction was made."""
+        """A sentence that says how the prediction was made."""
         if self.whole:
-            return "enrichment and a few epochs measured on these graphs"
-        return f"a few epochs measured on stand-ins of {', '.join(f'{n:,}' for n in self.measured)} nodes, extrapolated"
+            return "measured on these graphs (enrichment and a few epochs)"
+        sizes = ", ".join(f"{n:,}" for n in self.measured)
+        return f"extrapolated from a few epochs on stand-ins of {sizes} nodes"
 
     def suggestions(self) -> list[str]:
-        """What would need less memory, of what the recipe has not set already."""
-        r, said = self.recipe, []
+        """Return settings that would reduce the memory and that the recipe does not use already."""
+        r, suggestions = self.recipe, []
         added = self.epoch_edges > 2 * self.edges
         if r.batch_size is None:
-            said.append("batch_size=1024 with fan_out=10 (train on sampled neighbourhoods)")
+            suggestions.append("batch_size=1024 with fan_out=10 (train on sampled neighbourhoods)")
         if r.inference_batch is None:
-            said.append("inference_batch=65536 (predict in blocks of nodes)")
+            suggestions.append("inference_batch=65536 (predict in blocks of nodes)")
         if r.spectral_budget is None and r.clusters and added:
-            said.append("spectral_budget=5 (at most so many spectral pairs per node)")
+            suggestions.append("spectral_budget=5 (at most 5 spectral pairs per node)")
         if r.k > 5 and added:
-            said.append(f"k={r.k // 2} (fewer neighbours)")
+            suggestions.append(f"k={r.k // 2} (fewer neighbours)")
         if r.backbone == "gat":
-            said.append("backbone=gcn, or fewer heads")
-        return said
+            suggestions.append("backbone=gcn, or fewer heads")
+        return suggestions
 
 
 def plan(
@@ -114,28 +139,41 @@ def plan(
     method: str = "edgemask-dg-star",
     validation: Sequence[Graph] = (),
 ) -> Plan:
-    """Predict the fit of a registered method on these sources: enrichment, every stage of the selection, memory."""
-    where, sources, validation = resolve_device(str(device)), list(graphs), list(validation)
+    """Predict the time and memory of a fit: enrichment and every training that the selection rule runs.
+
+    Args:
+        graphs: Labelled source graphs of the fit.
+        recipe: All settings of the fit.
+        device: `cpu`, `cuda`, `cuda:N`, or `auto` (cuda if there is one, else cpu).
+        method: Name of a registered method.
+        validation: Labelled graphs used only for model selection.
+
+    Raises:
+        GraphError: The graphs do not fit together or have no labels.
+        InputError: The method, device or a setting cannot be used, or the configuration fails on the stand-ins.
+    """
+    torch_device, sources, validation = resolve_device(str(device)), list(graphs), list(validation)
     make = method_spec(method).make
-    fit = Fit(make, recipe, sources, validation, device=where)
-    make(recipe, sources[0].num_features, sources[0].num_classes, 0, where)  # refuses what does not go together
-    start, measured = measure(sources, validation, recipe, method, where)
+    fit = Fit(make, recipe, sources, validation, device=torch_device)
+    # Build the method once, so that settings it cannot use are reported before anything is measured.
+    make(recipe, sources[0].num_features, sources[0].num_classes, 0, torch_device)
+    start, measured = measure(sources, validation, recipe, method, torch_device)
     cost = Costs(recipe, measured)
     sizes = Sizes(
         nodes=np.array([g.num_nodes for g in sources]),
         edges=np.array([epoch_edges(recipe, g, measured[-1], i) for i, g in enumerate(sources)]),
         train=np.array([(g.first_labels >= 0).sum() for g in sources]),
     )
-    looks = ceil(recipe.epochs / recipe.eval_every) if fit.rule.scores_epochs else 0
+    evaluations = ceil(recipe.epochs / recipe.eval_every) if fit.rule.scores_epochs else 0
     stages = []
     for left_out in fit.stages:
         own = sizes.only(np.array([g.name != left_out for g in sources]))
-        taken = cost.of("build", own) + recipe.epochs * cost.epoch(own) + looks * cost.of("score", sizes)
-        stages.append(Stage(ALL if left_out is None else f"without {left_out}", recipe.epochs, taken))
+        seconds = cost.of("build", own) + recipe.epochs * cost.epoch(own) + evaluations * cost.of("score", sizes)
+        stages.append(Stage(ALL if left_out is None else f"without {left_out}", recipe.epochs, seconds))
     enriched = enriched_graphs(recipe, sources, validation)
     host_free = free_memory()
     return Plan(
-        device=where,
+        device=torch_device,
         rule=fit.rule.name,
         recipe=recipe,
         stages=tuple(stages),
@@ -149,18 +187,24 @@ def plan(
         epoch_seconds=cost.epoch(sizes),
         peak_mib=cost.peak("device", sizes),
         host_mib=cost.peak("host", sizes),
-        free_mib=torch.cuda.mem_get_info(where)[0] / 2**20 if where.type == "cuda" else host_free,
+        free_mib=torch.cuda.mem_get_info(torch_device)[0] / 2**20 if torch_device.type == "cuda" else host_free,
         host_free_mib=host_free,
         measured=tuple(sum(m["nodes"]) for m in measured),
         whole=sum(measured[-1]["nodes"]) == sizes.nodes.sum() and recipe.batch_size is None,
     )
 
 
-# ---- the machine ---------------------------------------------------------------------------------------
+# ---- measurement ---------------------------------------------------------------------------------------
 
 
 class Probe:
-    """A fresh process that measures levels; `seconds` is what it took to start."""
+    """A new process that measures levels (`plan.probe`).
+
+    Use it as a context manager: the process ends with the block. `seconds` is the time that the process took to start.
+
+    Raises:
+        InputError: The process has ended without an answer. The message gives the last line of its log.
+    """
 
     def __init__(self, method: str, device: torch.device, folder: Path):
         self.log = folder / "log"
@@ -173,6 +217,7 @@ class Probe:
         self.seconds = time.perf_counter() - start
 
     def measure(self, level: dict[str, Any]) -> Any:
+        """Measure a level that `write_level` wrote, and return the measurements of `probe.measure`."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(level) + "\n")
         self.process.stdin.flush()
@@ -190,31 +235,45 @@ class Probe:
         if line := self.process.stdout.readline():
             return json.loads(line)
         self.process.wait()
-        said = self.log.read_text().strip().splitlines() or [f"exit status {self.process.returncode}"]
-        raise InputError(f"the configuration does not run on a small part of these graphs: {said[-1]}")
+        lines = self.log.read_text().strip().splitlines() or [f"exit status {self.process.returncode}"]
+        raise InputError(f"the configuration does not run on a small part of these graphs: {lines[-1]}")
 
 
 def measure(
     sources: Sequence[Graph], validation: Sequence[Graph], recipe: Recipe, method: str, device: torch.device
 ) -> tuple[float, list[dict[str, Any]]]:
-    """Seconds to start, and what was measured of each level: two at least, and more while patience lasts."""
+    """Measure stand-ins of growing size.
+
+    The first two levels are always measured, and further ones within `PATIENCE`.
+
+    Returns:
+        The time to start a process in seconds, and the measurements of each level.
+    """
     sizes = level_sizes([*sources, *validation])
     measured: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder, Probe(method, device, Path(folder)) as probe:
         for i, size in enumerate(sizes):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             level = write_level(size, sources, validation, recipe, Path(folder))
             if not i:
-                probe.measure(level)  # what is loaded or compiled on first use is no cost
+                probe.measure(level)  # warm-up: the time to load and compile on first use is not counted
                 deadline = time.perf_counter() + PATIENCE
             measured.append(probe.measure(level))
             now, last = time.perf_counter(), i + 1 == len(sizes)
-            if i and not last and now + forecast(measured[-1], now - begun, sizes[i + 1] / size) > deadline:
+            if i and not last and now + forecast(measured[-1], now - start, sizes[i + 1] / size) > deadline:
                 break
     return probe.seconds, measured
 
 
 def forecast(measured: dict[str, Any], seconds: float, growth: float) -> float:
-    """How long a larger level will take, where its neighbour search grows with the square."""
+    """Predict the seconds that a larger level will take.
+
+    The neighbour search is assumed to grow with the square of the size, and everything else in proportion to it.
+
+    Args:
+        measured: Measurements of the last level.
+        seconds: Time the last level took.
+        growth: Size of the next level, relative to the last one.
+    """
     search = sum(graph["seconds"].get("knn", 0.0) for graph in measured["enrich"])
     return float(search * growth**2 + (seconds - search) * growth)

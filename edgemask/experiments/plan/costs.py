@@ -1,4 +1,4 @@
-"""Laws of growth: the costs of a fit, carried over from what was measured on levels of growing size."""
+"""Growth laws: extrapolate the costs of a fit from measurements on levels of growing size."""
 
 from __future__ import annotations
 
@@ -18,14 +18,26 @@ from edgemask.graph import Array, Graph
 
 @dataclass(frozen=True)
 class Law:
-    """A cost as a sum of shares, none negative, in proportion to what it depends on; exact at the last point."""
+    """A cost as a linear function of the sizes it depends on, with no negative coefficient.
+
+    The law is exact at the last measured point.
+
+    Attributes:
+        scale: Sizes at the last point. All sizes are divided by them.
+        shares: Share of each size in the cost at the last point.
+    """
 
     scale: Array
     shares: Array
 
     @classmethod
     def of(cls, sizes: Sequence[Sequence[float]], costs: Sequence[float]) -> Law:
-        """Fitted to the relative errors: the small levels count as much as the large."""
+        """Fit a law by non-negative least squares of relative errors, so that small levels count as much as large ones.
+
+        Args:
+            sizes: For each level, the sizes that the cost depends on.
+            costs: The measured cost of each level.
+        """
         values = np.maximum(costs, 1e-9)
         scale = np.maximum(sizes[-1], 1e-9)
         basis = np.asarray(sizes) / scale
@@ -38,8 +50,14 @@ class Law:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What costs depend on: of every source the nodes, the edges of an epoch, the nodes trained on; and which share of
-    all sources they are."""
+    """The sizes that costs depend on.
+
+    Attributes:
+        nodes: Nodes of each source.
+        edges: Edges that an epoch uses in each source.
+        train: Nodes of each source that the loss uses.
+        share: These sources as a share of all sources.
+    """
 
     nodes: Array
     edges: Array
@@ -47,14 +65,19 @@ class Sizes:
     share: float = 1.0
 
     def only(self, kept: Array) -> Sizes:
+        """Return the sizes of some sources, given by a Boolean mask."""
         return Sizes(self.nodes[kept], self.edges[kept], self.train[kept], float(kept.mean()))
 
     def whole(self) -> list[float]:
+        """Return the share of sources, and the total nodes and edges."""
         return [self.share, self.nodes.sum(), self.edges.sum()]
 
     def reached(self, recipe: Recipe) -> float:
-        """Nodes in the neighbourhoods of a batch of every source. A batch's s steps outwards, falling on n nodes at
-        random, reach n (1 - exp(-s / n)) of them."""
+        """Return the expected number of nodes in the sampled neighbourhoods of one batch of every source.
+
+        If a batch samples s neighbours, and they are spread over n nodes at random, it reaches n (1 - exp(-s / n)) of
+        them.
+        """
         seeds = np.minimum(self.train, recipe.batch_size or 0)
         degree = self.edges / self.nodes
         fans = recipe.fan_out if isinstance(recipe.fan_out, tuple) else (recipe.fan_out or -1,) * recipe.hops
@@ -66,9 +89,14 @@ class Sizes:
 
 
 class Costs:
-    """The costs of a fit, by laws of what was measured on the levels.
+    """The costs of a fit, extrapolated from the measurements of the levels.
 
-    An epoch is rounds of steps and, with batches, what all of them share: the sample of edges and its sorting.
+    With batches, an epoch consists of rounds, each a step on a batch of every source, and of the work that the rounds
+    share: drawing and sorting the sample of edges. Without batches, an epoch is a single round.
+
+    Args:
+        recipe: The settings of the fit.
+        measured: Measurements of each level (`probe.measure`).
     """
 
     def __init__(self, recipe: Recipe, measured: Sequence[dict[str, Any]]):
@@ -76,10 +104,11 @@ class Costs:
         self.levels = [Sizes(np.array(m["nodes"]), np.array(m["edges"]), np.array(m["train"])) for m in measured]
 
     def of(self, name: str, sizes: Sizes) -> float:
-        """A cost that depends on nodes and edges."""
+        """Return the seconds of a cost that depends on nodes and edges: `build`, `round`, `shared` or `score`."""
         return Law.of([level.whole() for level in self.levels], [m[name] for m in self.measured])(sizes.whole())
 
     def epoch(self, sizes: Sizes) -> float:
+        """Return the seconds of an epoch."""
         if self.recipe.batch_size is None:
             return self.of("round", sizes)
         points = [[1.0, level.reached(self.recipe)] for level in self.levels]
@@ -88,50 +117,69 @@ class Costs:
         return self.of("shared", sizes) + rounds * step
 
     def peak(self, where: str, sizes: Sizes) -> float:
-        """MiB at most, while enriching or training."""
+        """Return the peak memory in MiB on the `host` or the `device`, over enrichment and training."""
 
-        def size(of: Sizes) -> list[float]:
-            return of.whole() if self.recipe.batch_size is None else [*of.whole(), of.reached(self.recipe)]
+        def variables(s: Sizes) -> list[float]:
+            return s.whole() if self.recipe.batch_size is None else [*s.whole(), s.reached(self.recipe)]
 
-        points = [size(level) for level in self.levels]
+        points = [variables(level) for level in self.levels]
         phases = [[m["peaks"][phase][where] for m in self.measured] for phase in range(2)]
-        return max(Law.of(points, phase)(size(sizes)) for phase in phases)
+        return max(Law.of(points, phase)(variables(sizes)) for phase in phases)
 
 
 def enrichment(recipe: Recipe, nodes: int, measured: Sequence[dict[str, Any]]) -> float:
-    """Seconds to enrich one graph, from its stand-ins. The exact search for neighbours compares every pair of nodes;
-    all else is in proportion to them, but for a logarithm."""
+    """Predict the seconds to enrich one graph from the measurements of its stand-ins.
+
+    The exact neighbour search compares all pairs of nodes, so it grows with n². Everything else grows with n log n.
+
+    Args:
+        recipe: The settings of the fit.
+        nodes: Number of nodes of the graph.
+        measured: For each stand-in, its number of nodes and the seconds of each part of the enrichment.
+    """
     total = 0.0
     for kind in measured[-1]["seconds"]:
-        grows: list[Callable[[float], float]] = [lambda n: 1.0, lambda n: n * log(n)]
+        terms: list[Callable[[float], float]] = [lambda n: 1.0, lambda n: n * log(n)]
         if kind == "knn" and nodes <= recipe.knn_exact_up_to:
-            grows.append(lambda n: n * n)
-        law = Law.of([[g(m["nodes"]) for g in grows] for m in measured], [m["seconds"][kind] for m in measured])
-        total += law([g(nodes) for g in grows])
+            terms.append(lambda n: n * n)
+        law = Law.of([[term(m["nodes"]) for term in terms] for m in measured], [m["seconds"][kind] for m in measured])
+        total += law([term(nodes) for term in terms])
     return total
 
 
 def epoch_edges(recipe: Recipe, graph: Graph, measured: dict[str, Any], i: int) -> float:
-    """The edges of one epoch on a graph, from those of the i-th stand-in: neighbours grow with the nodes, pairs inside
-    clusters with their square."""
+    """Predict the edges that an epoch uses in a graph.
+
+    Neighbours grow in proportion to the nodes, and pairs inside clusters with their square.
+
+    Args:
+        recipe: The settings of the fit.
+        graph: The whole graph.
+        measured: Measurements of a level.
+        i: Index of the graph's stand-in in that level.
+
+    Raises:
+        InputError: The spectral ratio would draw too many pairs per node.
+    """
     n, ratio = measured["nodes"][i], graph.num_nodes / measured["nodes"][i]
     knn, spectral = measured["knn_pairs"][i], measured["spectral_pairs"][i]
 
-    def of(original: int, nodes: float, knn: float, spectral: float, share: float) -> float:
-        near = recipe.knn_ratio * knn
-        far = min(share * spectral, nodes * cap(recipe.spectral_budget))
-        return original + 2 * (near + far)
+    def expected(original: int, nodes: float, knn: float, spectral: float, spectral_ratio: float) -> float:
+        knn_drawn = recipe.knn_ratio * knn
+        spectral_drawn = min(spectral_ratio * spectral, nodes * cap(recipe.spectral_budget))
+        return original + 2 * (knn_drawn + spectral_drawn)
 
     drawn = recipe.spectral_ratio * spectral * ratio / n  # pairs per node
     if recipe.spectral_budget is None and drawn > MOST_PAIRS:
         raise InputError(
             f"graph {graph.name!r}: spectral_ratio = {recipe.spectral_ratio:g} would draw some {drawn:,.0f} pairs per "
-            f"node inside clusters, more than {MOST_PAIRS}: set spectral_budget (pairs per node, such as 5)"
+            f"node inside clusters, above the limit of {MOST_PAIRS}: set spectral_budget (pairs per node, such as 5)"
         )
-    whole = of(graph.num_edges, graph.num_nodes, knn * ratio, spectral * ratio**2, recipe.spectral_ratio)
-    part = of(measured["original"][i], n, knn, spectral, min(1.0, recipe.spectral_ratio * ratio))
+    whole = expected(graph.num_edges, graph.num_nodes, knn * ratio, spectral * ratio**2, recipe.spectral_ratio)
+    part = expected(measured["original"][i], n, knn, spectral, min(1.0, recipe.spectral_ratio * ratio))
     return float(measured["edges"][i] * whole / max(part, 1.0))
 
 
 def cap(budget: float | None) -> float:
+    """Return a budget as an upper limit: infinity if there is no budget."""
     return inf if budget is None else budget

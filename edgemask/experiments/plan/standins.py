@@ -1,4 +1,4 @@
-"""Stand-ins: small graphs that cost what a part of a large one would, for `edgemask.experiments.plan` to measure on."""
+"""Stand-ins: small graphs with the costs of a part of a large graph, on which `plan` measures."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from edgemask.enrich.enriched import LEAST_INDEXED
 from edgemask.graph import MISSING, Graph
 from edgemask.seeds import numpy_stream
 
-SMALLEST, GROWTH = 2_000, 3  # nodes of the first level, all graphs together, and how much larger each next one is
-LARGEST = 200_000  # nodes of a level
-ENTRIES = 2**25  # of dense features in a level
-FEWEST = 300  # nodes of one stand-in, where the graph has them
+SMALLEST, GROWTH = 2_000, 3  # nodes of the first level in all its graphs together, and growth from level to level
+LARGEST = 200_000  # largest number of nodes of a level
+ENTRIES = 2**25  # largest number of entries of the dense features of a level
+FEWEST = 300  # smallest number of nodes of a stand-in, unless its graph has fewer
 
 
 def level_sizes(graphs: Sequence[Graph]) -> list[int]:
-    """Nodes of the levels that may be measured, growing; the last is the graphs themselves where they are small
-    enough."""
+    """Return the total number of nodes of each level, in ascending order.
+
+    If the graphs are small enough, the last level is the graphs themselves.
+    """
     total = sum(g.num_nodes for g in graphs)
     most = LARGEST if all(g.is_sparse for g in graphs) else min(LARGEST, ENTRIES // graphs[0].num_features)
     sizes = []
@@ -36,11 +38,21 @@ def level_sizes(graphs: Sequence[Graph]) -> list[int]:
 def write_level(
     size: int, sources: Sequence[Graph], validation: Sequence[Graph], recipe: Recipe, folder: Path
 ) -> dict[str, Any]:
-    """The graphs of one level as files, and the recipe to run on them.
+    """Write the graphs of one level to files.
 
-    Fewer nodes have fewer pairs inside a cluster: of these a larger share is drawn, so that a node has as many edges
-    as in the whole graph. Neighbours are searched for as in the whole graph, exactly or by an index. With batches there
-    are labels for two of them alone.
+    A graph with fewer nodes has fewer pairs inside a cluster. The recipe of the level draws a larger share of them, so
+    that a node has as many edges as in the whole graph. Neighbours are searched for in the same way as in the whole
+    graph: exactly, or with an approximate index. With batches, a stand-in has labels for only two batches.
+
+    Args:
+        size: Total number of nodes of the level.
+        sources: The whole source graphs.
+        validation: The whole validation graphs.
+        recipe: The settings of the fit.
+        folder: Where the files are written.
+
+    Returns:
+        The level as JSON values: the recipe to run, and the paths of the files by `sources` and `validation`.
     """
     graphs = [*sources, *validation]
     part = size / sum(g.num_nodes for g in graphs)
@@ -61,15 +73,23 @@ def write_level(
 
 
 def enriched_graphs(recipe: Recipe, sources: Sequence[Graph], validation: Sequence[Graph]) -> list[Graph]:
-    """The graphs a fit enriches: the sources to train on, the validation graphs where they are read enriched."""
+    """Return the graphs that a fit enriches: the sources, and validation graphs if they are predicted enriched."""
     if not recipe.enriched:
         return []
     return [*sources, *(validation if recipe.test_graph == "enriched" else [])]
 
 
 def stand_in(graph: Graph, nodes: int, labels: int) -> Graph:
-    """A graph of fewer nodes like this one: a sample of its rows, their degrees kept and wired anew; at most so many
-    labels, of every class."""
+    """Return a smaller graph that resembles a graph.
+
+    It has a random sample of the graph's nodes with their features. Their degrees are kept, and their edges are wired
+    at random.
+
+    Args:
+        graph: The whole graph.
+        nodes: Number of nodes of the stand-in.
+        labels: Largest number of labelled nodes. The labels go through all classes in turn.
+    """
     stream = numpy_stream(0, "stand-in", graph.name, nodes)
     rows = np.sort(stream.choice(graph.num_nodes, nodes, replace=False))
     out = np.bincount(graph.edges[0], minlength=graph.num_nodes)[rows]
@@ -87,7 +107,10 @@ def stand_in(graph: Graph, nodes: int, labels: int) -> Graph:
 
 
 def write(graph: Graph, path: str) -> None:
-    """As `edgemask.data.files.write_npz`, but not compressed, which takes longer than all the rest."""
+    """Write a graph as `edgemask.data.files.write_npz` does, but uncompressed: compression would take most of the time.
+
+    Graph masks are not written.
+    """
     info = {"name": graph.name, "classes": graph.classes, "masks": []}
     fields: dict[str, Any] = {"edges": graph.edges, "masks": np.zeros((0, graph.num_nodes), dtype=bool), "y": graph.y}
     if graph.is_sparse:

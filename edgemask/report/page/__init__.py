@@ -1,6 +1,6 @@
-"""The report page: every table beside the paper's, runs down to their records, curves, and a mask explorer.
+"""The report page: tables of results, the runs and records behind each number, training curves and a mask explorer.
 
-One HTML file that opens from disk, asks the network for nothing, and runs no script but its own.
+The page is one HTML file that opens from disk. It loads nothing from the network and runs only its own scripts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,25 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgemask.data import BENCHMARKS, benchmark
 from edgemask.errors import MissingDependencyError
-from edgemask.experiments.records import Record, ResultStore
-from edgemask.methods.registry import method_spec
+from edgemask.experiments.records import RESULTS_REVISION, Record, ResultStore
+from edgemask.methods.registry import METHODS, method_spec
 from edgemask.report.comparison import Comparison
 from edgemask.report.page.data import embed, finite
-from edgemask.report.render import ROOM, around_code, leaders, number, ours, p_text, rules, spread
+from edgemask.report.render import (
+    ROOM,
+    around_code,
+    best_cells,
+    cell_text,
+    count_range,
+    difference_text,
+    missing_runs,
+    number,
+    p_text,
+    paper_text,
+    row_rules,
+)
 from edgemask.report.statistics import LEVEL, REFERENCE, Versus, compare
 from edgemask.report.tables import benchmark_table
 from edgemask.runtime.atomic import replacing
@@ -30,8 +43,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 SCRIPTS = ("report.js", "curves.js", "explorer.js")
-# Nothing is loaded from anywhere, and the scripts that may run are named by the hash of their text. Styles may be set
-# by script, which plots need.
+# The page may load nothing, and only scripts with these hashes may run. The plots need inline styles.
 POLICY = (
     "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
     "form-action 'none'"
@@ -40,33 +52,59 @@ POLICY = (
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: tables that belong together."""
+    """A section of the page: tables that belong together.
+
+    Args:
+        name: Id of the section in the page.
+        title: Heading of the section.
+        tables: The tables. A section without tables is left out.
+        command: The command that makes the tables, shown below the heading. Empty shows none.
+    """
 
     name: str
     title: str
     tables: Sequence[Comparison]
+    command: str = ""
 
 
 def benchmark_sections(store: ResultStore) -> list[Section]:
-    """Return one section per benchmark, with a table of its methods."""
-    groups: dict[str, dict[str, list[Record]]] = {}
+    """Return one section per benchmark, with a table of its methods.
+
+    A row has one record per protocol and seed. Records that differ only in their extras have the same scores, and the
+    first of them is shown.
+    """
+    groups: dict[str, dict[str, dict[tuple[str, int], Record]]] = {}
     for record in store:
         if "method" in record:
-            groups.setdefault(record["benchmark"], {}).setdefault(_row(record), []).append(record)
+            rows = groups.setdefault(record["benchmark"], {})
+            rows.setdefault(_row(record), {}).setdefault((record["protocol"]["name"], record["seed"]), record)
     return [
-        Section(name, name, [benchmark_table(f"{name}, percent", rows, name=name)]) for name, rows in groups.items()
+        Section(name, name, [benchmark_table(f"{name}, percent", {r: list(u.values()) for r, u in rows.items()})])
+        for name, rows in groups.items()
     ]
 
 
 def _row(record: Record) -> str:
-    """Return a record's method, with the settings that differ from the method's own recipe."""
-    own, recipe = method_spec(record["method"]).recipe.to_json(), record["recipe"]
-    changed = [f"{k}={v}" for k, v in recipe.items() if k in own and v != own[k] and k != "select"]
+    """Return a record's method, with the settings and options that differ from the defaults."""
+    known = method_spec(record["method"]).recipe.to_json() if record["method"] in METHODS else {}
+    options = benchmark(record["benchmark"]).options if record["benchmark"] in BENCHMARKS else {}
+    changed = [f"{k}={v}" for k, v in record["recipe"].items() if k in known and v != known[k]]
+    changed += [f"{k}={v}" for k, v in record["options"].items() if v != options.get(k)]
+    changed += [] if record["code"] == RESULTS_REVISION else [f"(results of revision {record['code']})"]
     return " ".join([record["method"], *changed])
 
 
 def write_report(store: ResultStore, sections: Sequence[Section], path: str | Path) -> Path:
-    """Write the page of a store's records and return its path."""
+    """Write the page of a store's records and return its path.
+
+    Args:
+        store: The records.
+        sections: The sections of the page.
+        path: The HTML file.
+
+    Raises:
+        MissingDependencyError: plotly or jinja2 is not installed.
+    """
     target = Path(path)
     with replacing(target, text=True) as sink:
         sink.write(page(store, sections))
@@ -74,7 +112,11 @@ def write_report(store: ResultStore, sections: Sequence[Section], path: str | Pa
 
 
 def page(store: ResultStore, sections: Sequence[Section]) -> str:
-    """Return the page as text. It is the same for the same records.
+    """Return the page as text. The same records always give the same text.
+
+    Args:
+        store: The records.
+        sections: The sections of the page.
 
     Raises:
         MissingDependencyError: plotly or jinja2 is not installed.
@@ -84,64 +126,72 @@ def page(store: ResultStore, sections: Sequence[Section]) -> str:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise MissingDependencyError("the report page needs plotly and jinja2: install edgemask[report]") from error
-    tables = {section.name: [(c, compare(c)) for c in section.tables] for section in sections if section.tables}
-    titles = {section.name: section.title for section in sections}
+    shown = [section for section in sections if section.tables]
+    tables = {section.name: [(c, compare(c)) for c in section.tables] for section in shown}
     library = get_plotlyjs()
-    script = "\n".join(own(name) for name in SCRIPTS)
+    script = "\n".join(_read(name) for name in SCRIPTS)
     environment = Environment(
         loader=PackageLoader("edgemask.report", "page"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {"prose": prose, "markdown": markdown}
     return environment.get_template("template.html").render(
-        policy=POLICY.format(" ".join(sha256(text) for text in (script, library))),
-        style=safe(own("report.css")),
-        script=safe(script),
+        policy=POLICY.format(" ".join(_sha256(text) for text in (script, library))),
+        style=_safe(_read("report.css")),
+        script=_safe(script),
         suites=[
-            {"name": name, "title": titles[name], "tables": [table(c, tests) for c, tests in found]}
-            for name, found in tables.items()
+            {
+                "name": section.name,
+                "title": section.title,
+                "command": section.command,
+                "tables": [_table(c, tests) for c, tests in tables[section.name]],
+            }
+            for section in shown
         ],
         level=f"{100 * LEVEL:g} %",
-        facts=facts(store),
+        paper=any(cell.paper for section in shown for c in section.tables for cell in c.cells.values()),
+        facts=_facts(store),
         embedded=embed(store, tables, library),
     )
 
 
-def own(name: str) -> str:
-    """A file of this package, with the line ends that a browser reads a page with."""
+def _read(name: str) -> str:
+    """Return a file of this package with `\\n` line ends, as browsers read it. The hash of a script depends on them."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
 
 
-def sha256(text: str) -> str:
+def _sha256(text: str) -> str:
+    """Return a hash as the content security policy writes it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def safe(text: str) -> Markup:
+def _safe(text: str) -> Markup:
+    """Mark text as HTML that needs no escaping."""
     from markupsafe import Markup
 
     return Markup(text)
 
 
 def prose(text: str) -> Markup:
-    """Escaped text, what is in backticks as code."""
+    """Return escaped HTML, with text in backticks as code."""
     from markupsafe import Markup, escape
 
     return Markup(around_code(text, lambda t: str(escape(t)), lambda t: f"<code>{escape(t)}</code>"))
 
 
 def markdown(text: str) -> Markup:
-    """As `prose`, with what is between double stars strong and a star after a backslash a star."""
+    """Return HTML as `prose` does, with `**text**` in bold. A star after a backslash is a plain star."""
     from markupsafe import Markup
 
     hidden = around_code(text, lambda t: t.replace(r"\*", "\0"), lambda t: f"`{t.replace('*', chr(0))}`")
     return Markup(re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", str(prose(hidden))).replace("\0", "*"))
 
 
-# ---- what the template shows -----------------------------------------------------------------------------
+# ---- data for the template -------------------------------------------------------------------------------
 
 
-def facts(store: ResultStore) -> dict[str, Any]:
-    """Where the records come from, and the files that were not trusted."""
+def _facts(store: ResultStore) -> dict[str, Any]:
+    """Return the number of records, their machines and code versions, and the rejected files."""
     devices = Counter(r.get("machine", {}).get("device", "not recorded") for r in store)
     return {
         "records": len(store),
@@ -149,58 +199,57 @@ def facts(store: ResultStore) -> dict[str, Any]:
         "machines": sorted(devices.items(), key=lambda pair: (-pair[1], pair[0])),
         "versions": sorted({r["code"] for r in store}),
         "rejected": [
-            (path.relative_to(store.root).as_posix(), why.removeprefix(f"{path} "))
-            for path, why in sorted(store.rejected.items())
+            (path.relative_to(store.root).as_posix(), reason.removeprefix(f"{path} "))
+            for path, reason in sorted(store.rejected.items())
         ],
     }
 
 
-def table(c: Comparison, versus: Sequence[Versus]) -> dict[str, Any]:
-    """A table as it is printed: of each cell the text, what it sorts by, and whether it opens."""
-    best = leaders(c)
+def _table(c: Comparison, versus: Sequence[Versus]) -> dict[str, Any]:
+    """Return a table as the template shows it."""
+    best = best_cells(c)
     tests = {v.row: v for v in versus if v.family == REFERENCE and v.pairs}
-    held = [c.cell(row, column) for row in c.rows for column in c.columns]
+    cells = [c.cell(row, column) for row in c.rows for column in c.columns]
     return {
         "title": c.title,
         "about": c.about,
         "findings": c.findings,
         "columns": c.columns,
         "reference": c.reference if tests else "",
-        "selection": any(cell.rules not in ((), ("none",)) for cell in held),
+        "selection": any(cell.rules not in ((), ("none",)) for cell in cells),
         "rows": [
             {
                 "name": row,
-                "cells": [cell(c, row, column, (row, column) in best) for column in c.columns],
-                "test": tested(tests.get(row)),
-                "rules": rules(c, row),
+                "cells": [_cell(c, row, column, (row, column) in best) for column in c.columns],
+                "test": _test(tests.get(row)),
+                "rules": row_rules(c, row),
             }
             for row in c.rows
         ],
-        "empty": "" if any(cell.values for cell in held) else empty(c),
-        "paper": any(cell.paper for cell in held),
-        "seeds": seeds(c),
+        "empty": "" if any(cell.values for cell in cells) else _reasons(c),
+        "paper": any(cell.paper for cell in cells),
+        "seeds": _seeds(c),
         "growth": c.name == "complexity",
     }
 
 
-def cell(c: Comparison, row: str, column: str, best: bool) -> dict[str, Any]:
-    held = c.cell(row, column)
-    text = ours(held, c.decimals)
-    theirs = held.paper[1] if len(held.paper) > 1 and len(c.columns) <= ROOM else math.nan  # a wide table has no room
-    notes = [f"{held.failed} failed" if held.failed else "", held.absent]
+def _cell(c: Comparison, row: str, column: str, best: bool) -> dict[str, Any]:
+    """Return a cell's texts, the numbers it sorts by, and whether it has values and runs to open."""
+    cell = c.cell(row, column)
     return {
-        "ours": text,
-        "paper": spread(held.paper[0], theirs, c.decimals) if held.paper else "",
-        "difference": number(held.difference, c.decimals, sign=True) if held.values and held.paper else "",
-        "notes": [note for note in notes if note and note != text],
-        "sort": [finite(held.mean), finite(held.paper[0]) if held.paper else None, finite(held.difference)],
-        "there": bool(held.values),
-        "runs": bool(held.keys),
+        "ours": cell_text(cell, c.decimals),
+        "paper": paper_text(cell, c.decimals, deviation=len(c.columns) <= ROOM),
+        "difference": difference_text(cell, c.decimals),
+        "notes": missing_runs(cell, c.decimals),
+        "sort": [finite(cell.mean), finite(cell.paper[0]) if cell.paper else None, finite(cell.difference)],
+        "has_values": bool(cell.values),
+        "has_runs": bool(cell.keys),
         "best": best,
     }
 
 
-def tested(v: Versus | None) -> dict[str, Any] | None:
+def _test(v: Versus | None) -> dict[str, Any] | None:
+    """Return the comparison with the reference row as text."""
     if v is None:
         return None
     interval = "" if math.isnan(v.low) else f"{number(v.low, 1)} to {number(v.high, 1)}"
@@ -208,14 +257,15 @@ def tested(v: Versus | None) -> dict[str, Any] | None:
             "p": p_text(v.adjusted)}  # fmt: skip
 
 
-def empty(c: Comparison) -> str:
-    """Why a table has nothing of ours."""
-    return ", ".join(dict.fromkeys(held.absent for held in c.cells.values() if held.absent)) or "not run"
+def _reasons(c: Comparison) -> str:
+    """Return why a table has no values of ours."""
+    return ", ".join(dict.fromkeys(cell.absent for cell in c.cells.values() if cell.absent)) or "not run"
 
 
-def seeds(c: Comparison) -> str:
-    counts: Sequence[int] = sorted({len(held.by_seed) for held in c.cells.values() if held.keys and held.values})
-    return "–".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else ""
+def _seeds(c: Comparison) -> str:
+    """Return the number of seeds behind the means, as a range if it varies; an empty string if no cell opens."""
+    counts = sorted({len(cell.by_seed) for cell in c.cells.values() if cell.keys and cell.values})
+    return count_range(counts) if counts else ""
 
 
 __all__ = ["Section", "benchmark_sections", "page", "write_report"]

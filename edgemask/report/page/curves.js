@@ -1,7 +1,8 @@
-// Plots: a run's training curves and the growth of time. The library is unpacked when a plot first comes near.
+// Plots: training curves of a run and time by graph size. The library is unpacked when a plot first comes into view.
 
 let library = null;
 
+/** Return the plotting library. It is loaded only once. */
 function plotly() {
   library ??= blockText("library").then((text) => {
     document.head.append(el("script", {}, text));
@@ -10,7 +11,7 @@ function plotly() {
   return library;
 }
 
-/** Call back once an element comes near the window. */
+/** Call `callback` once, when an element comes close to the visible area. */
 function near(element, callback) {
   const watch = new IntersectionObserver((entries) => {
     if (!entries.some((entry) => entry.isIntersecting)) return;
@@ -21,7 +22,7 @@ function near(element, callback) {
 }
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const plots = new Map(); // canvas → traces and axes, drawn again when the scheme changes
+const plots = new Map(); // canvas → traces and axes; they are drawn again when the colour scheme changes
 const COLOURS = ["--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6"];
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
 const MARKERS = ["circle", "square", "diamond", "triangle-up", "cross", "x", "star"];
@@ -56,34 +57,36 @@ async function draw(canvas, traces, axes) {
 
 dark.addEventListener("change", () => plots.forEach(([traces, axes], canvas) => draw(canvas, traces, axes)));
 
-// ---- a run's curves -------------------------------------------------------------------------------------
+// ---- training curves ------------------------------------------------------------------------------------
 
 const GROUPS = [
   ["Losses", "loss", /^(loss|adversary|augmented|mixed|divergence|penalty|contrast|variance|kl)\b/],
   ["Mean mask by origin", "mean mask", /^mask\b/, [0, 1.03]],
   ["Selection scores by strength α", "score on held-out nodes", /^select\b/],
-  ["Gradients and the rest", "value", /./],
+  ["Gradients and other values", "value", /./],
 ];
 
+/** Return [name, values] of each curve of the record with index n. */
 async function curvesOf(n) {
-  const [held, place] = (await block("index")).curves[n];
-  const coded = (await block(`curves-${held}`))[place];
+  const [blockNumber, place] = (await block("index")).curves[n];
+  const coded = (await block(`curves-${blockNumber}`))[place];
   return Object.entries(coded).map(([name, [e, steps]]) => {
     let total = 0;
     return [name, steps.map((step) => (step === null ? null : (total += step) / 10 ** e))];
   });
 }
 
+/** Draw the curves of the record with index n, grouped by kind, and list them in a table. */
 async function drawRun(n) {
   const curves = await curvesOf(n);
   const epochs = Object.fromEntries(curves).epoch ?? curves[0][1].map((_, i) => i + 1);
   const rest = curves.filter(([name]) => name !== "epoch");
   const figures = [];
   for (const [title, y, pattern, range] of GROUPS) {
-    const mine = rest.filter(([name]) => pattern.test(name));
-    mine.forEach((curve) => rest.splice(rest.indexOf(curve), 1));
-    if (!mine.length) continue;
-    const traces = mine.map(([name, values]) => ({
+    const group = rest.filter(([name]) => pattern.test(name));
+    group.forEach((curve) => rest.splice(rest.indexOf(curve), 1));
+    if (!group.length) continue;
+    const traces = group.map(([name, values]) => ({
       name: name.replace(/^select /, "α = "), x: epochs, y: values, sparse: values.includes(null) || values.length < 12,
     }));
     const canvas = el("div", { class: "canvas", role: "img", "aria-label": `${title} by epoch; the numbers are in the table below` });
@@ -93,24 +96,25 @@ async function drawRun(n) {
   $("#plots").replaceChildren(...figures.map(([figure]) => figure));
   const number = (v) => ({ show: digits(v), sort: v });
   const rows = curves.filter(([name]) => name !== "epoch").map(([name, values]) => {
-    const held = values.filter((v) => v !== null);
-    return [{ show: name }, ...[held[0], held.at(-1), Math.min(...held), Math.max(...held)].map(number)];
+    const present = values.filter((v) => v !== null);
+    return [{ show: name }, ...[present[0], present.at(-1), Math.min(...present), Math.max(...present)].map(number)];
   });
-  const columns = [{ title: "Curve" }, ...["First", "Last", "Least", "Most"].map((title) => ({ title, number: true }))];
-  $("#curves-table .scroll").replaceChildren(dataTable("The curves in numbers", columns, rows));
+  const columns = [{ title: "Curve" }, ...["First", "Last", "Minimum", "Maximum"].map((title) => ({ title, number: true }))];
+  $("#curves-table .scroll").replaceChildren(dataTable("Curves as numbers", columns, rows));
   $("#curves-table").hidden = false;
   await Promise.all(figures.map(([, canvas, traces, axes]) => draw(canvas, traces, axes)));
 }
 
+/** List the rows with curves of the chosen section, and select the run `wanted`. */
 async function pickSuite(wanted = null) {
   const [tables, index] = await Promise.all([block(`suite-${$("#pick-suite").value}`), block("index")]);
   const groups = tables.map((table, t) => {
     const runs = new Map();
     for (const [r, , cell] of table.cells) {
-      for (const [, , , held] of cell.units) for (const n of held) if (index.curves[n]) runs.set(r, (runs.get(r) ?? new Set()).add(n));
+      for (const [, , , indices] of cell.units) for (const n of indices) if (index.curves[n]) runs.set(r, (runs.get(r) ?? new Set()).add(n));
     }
-    return el("optgroup", { label: bare(table.title) }, [...runs].map(([r, held]) =>
-      el("option", { value: `${t} ${r}`, "data-runs": [...held].join(" ") }, bare(table.rows[r]))));
+    return el("optgroup", { label: bare(table.title) }, [...runs].map(([r, indices]) =>
+      el("option", { value: `${t} ${r}`, "data-runs": [...indices].join(" ") }, bare(table.rows[r]))));
   });
   $("#pick-row").replaceChildren(...groups.filter((group) => group.childElementCount));
   const option = wanted === null ? null : $$("#pick-row option").find((o) => o.dataset.runs.split(" ").includes(String(wanted)));
@@ -118,35 +122,36 @@ async function pickSuite(wanted = null) {
   await pickRow(wanted);
 }
 
+/** List the runs of the chosen row, and draw the run `wanted` or the first. */
 async function pickRow(wanted = null) {
   const { runs } = await block("index");
-  const held = ($("#pick-row").selectedOptions[0]?.dataset.runs ?? "").split(" ").filter(Boolean).map(Number);
-  const methods = new Set(held.map((n) => runs[n][1]));
-  $("#pick-run").replaceChildren(...held.map((n) => {
+  const indices = ($("#pick-row").selectedOptions[0]?.dataset.runs ?? "").split(" ").filter(Boolean).map(Number);
+  const methods = new Set(indices.map((n) => runs[n][1]));
+  $("#pick-run").replaceChildren(...indices.map((n) => {
     const [benchmark, method, protocol, seed] = runs[n];
     return el("option", { value: n, selected: n === wanted }, `${methods.size > 1 ? `${method}: ` : ""}${benchmark} ${protocol}, seed ${seed}`);
   }));
-  for (const control of ["#pick-row", "#pick-run", "#pick-record"]) $(control).disabled = !held.length;
-  $("#curves-note").textContent = held.length ? "" : "No run of this table has curves here.";
-  if (held.length) await drawRun(Number($("#pick-run").value));
+  for (const control of ["#pick-row", "#pick-run", "#pick-record"]) $(control).disabled = !indices.length;
+  $("#curves-note").textContent = indices.length ? "" : "This page has no curves for the runs of this table.";
+  if (indices.length) await drawRun(Number($("#pick-run").value));
   else {
     $("#plots").replaceChildren();
     $("#curves-table").hidden = true;
   }
 }
 
-/** Show the curves of a record, from wherever it was opened. */
+/** Scroll to the curves and show those of the record with index n. */
 async function showCurves(n) {
   $("#curves").scrollIntoView();
   $("#pick-run").focus({ preventScroll: true });
   await pickRun(n);
 }
 
-/** Pick a run in the first table that shows it. */
+/** Select a run in the first table that contains it. */
 async function pickRun(n) {
   for (const { value } of $("#pick-suite").options) {
     const tables = await block(`suite-${value}`);
-    if (!tables.some((table) => table.cells.some(([, , cell]) => cell.units.some(([, , , held]) => held.includes(n))))) continue;
+    if (!tables.some((table) => table.cells.some(([, , cell]) => cell.units.some(([, , , indices]) => indices.includes(n))))) continue;
     $("#pick-suite").value = value;
     break;
   }
@@ -162,7 +167,7 @@ if ($("#pick")) {
   near($("#curves"), async () => $("#pick-run").value || pickRun((await block("index")).first));
 }
 
-// ---- the growth of time ---------------------------------------------------------------------------------
+// ---- time by graph size ---------------------------------------------------------------------------------
 
 for (const figure of $$(".growth")) {
   near(figure, () => {
@@ -174,8 +179,8 @@ for (const figure of $$(".growth")) {
     const headers = $$("thead th", figure.closest(".table")).map((th) => th.textContent.trim());
     const traces = headers.flatMap((header, i) => {
       if (!header.endsWith(", s")) return [];
-      const [ours, theirs] = [0, 1].map((which) => value(exponents?.cells[i], which));
-      const name = header.slice(0, -3) + (ours === null ? "" : `: N^${ours.toFixed(2)}, paper N^${theirs}`);
+      const [fitted, paper] = [0, 1].map((which) => value(exponents?.cells[i], which));
+      const name = header.slice(0, -3) + (fitted === null ? "" : `: N^${fitted.toFixed(2)}, paper N^${paper}`);
       return [{ name, sparse: true, x: sized.map(nodes), y: sized.map((row) => value(row.cells[i])) }];
     });
     draw($(".canvas", figure), traces, { x: "nodes", y: "seconds", log: true });

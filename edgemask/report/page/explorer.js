@@ -1,14 +1,14 @@
-// The mask explorer: a node, the edges that bring it messages, and what the game did to them.
+// The mask explorer: one node, its incoming edges, and their masks before and after the game.
 
-const LARGEST = 36; // neighbours drawn of one hop; the table lists all
-const FIRST = 16, EACH = 3; // of two hops: of the first, and of each of those
-const LISTED = 500; // rows of the table
+const LARGEST = 36; // most neighbours drawn with one hop; the table lists more
+const FIRST = 16, EACH = 3; // with two hops: most neighbours of the node, and of each of these
+const LISTED = 500; // most rows of the table
 const TURN = 2 * Math.PI;
 
-const NUMBERS = { u8: Uint8Array, i16: Int16Array, u32: Uint32Array }; // little-endian, as all browsers are
+const NUMBERS = { u8: Uint8Array, i16: Int16Array, u32: Uint32Array }; // little-endian, as in all browsers
 const numbers = async (text, kind) => new NUMBERS[kind](await inflate(text));
 
-/** A view unpacked: edges by target, `start[v]` to `start[v + 1]` those that come into node v. */
+/** Return an unpacked view. Edges are sorted by target: `start[v]` to `start[v + 1]` are the edges into node v. */
 async function openView(number) {
   const packed = await block(`view-${number}`);
   const [degree, origin, mask, truth, before, after, ...planes] = await Promise.all([
@@ -27,25 +27,25 @@ async function openView(number) {
   return { nodes: packed.nodes, classes: packed.classes, origins: packed.origins, start, source, origin, mask, truth, before, after };
 }
 
-/** The edges into a node: the graph's own first, then by origin; the strongest mask first. */
+/** Return the edges into a node, sorted by origin (original edges first) and then from the largest mask. */
 function edgesInto(view, v) {
-  const found = [];
+  const edges = [];
   for (let i = view.start[v]; i < view.start[v + 1]; i++) {
-    found.push({ node: view.source[i], origin: view.origin[i], mask: view.mask[i] / 255 });
+    edges.push({ node: view.source[i], origin: view.origin[i], mask: view.mask[i] / 255 });
   }
-  return found.sort((a, b) => a.origin - b.origin || b.mask - a.mask || a.node - b.node);
+  return edges.sort((a, b) => a.origin - b.origin || b.mask - a.mask || a.node - b.node);
 }
 
-/** Some of a list, evenly. */
+/** Return at most `most` items of a list, evenly spaced. */
 const evenly = (items, most) =>
   items.length <= most ? items : Array.from({ length: most }, (_, i) => items[Math.floor((i + 0.5) * items.length / most)]);
 
-/** Nodes by what the game did to them: a changed prediction first, then the weight its edges lost. */
+/** Return the nodes by how much the game changed them: changed predictions first, then by the weight their edges lost. */
 function byChange(view) {
   const lost = new Float64Array(view.nodes);
   for (let v = 0; v < view.nodes; v++) for (let i = view.start[v]; i < view.start[v + 1]; i++) lost[v] += 1 - view.mask[i] / 255;
-  const turned = (v) => Number(view.before[v] !== view.after[v]);
-  return [...lost.keys()].sort((a, b) => turned(b) - turned(a) || lost[b] - lost[a]);
+  const changed = (v) => Number(view.before[v] !== view.after[v]);
+  return [...lost.keys()].sort((a, b) => changed(b) - changed(a) || lost[b] - lost[a]);
 }
 
 // ---- marks ----------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ const SHAPES = [
   (r) => polygon(6)(r * 1.15), (r) => polygon(12, 0, 0.72)(r * 1.25),
 ];
 
-/** A node's mark: shape, colour and number of the class, a dashed ring where that is not the true one. */
+/** Return the mark of a node: shape, colour and number of its class, with a dashed ring if the prediction is wrong. */
 function glyph(name, kind, wrong, r) {
   const which = kind < 0 ? 0 : kind % SHAPES.length;
   return [
@@ -94,13 +94,13 @@ function legend(view) {
   );
 }
 
-// ---- the picture and the table --------------------------------------------------------------------------
+// ---- the drawing and the tables -------------------------------------------------------------------------
 
 const state = { view: null, node: 0, cursor: -1, order: null, turn: 0 };
 const chosen = (name) => $(`#explore input[name=${name}]:checked`).value;
-/** What stands in a mark: the class itself where it is short, else its number, which then goes before its name. */
+/** Return the text in a mark: the name of the class if it is short, else its number. */
 const shortName = (view, c) => (c < 0 ? "?" : view.classes[c].length < 3 ? view.classes[c] : String(c + 1));
-const className = (view, c) => (c < 0 ? "not known" : view.classes[c].length < 3 ? view.classes[c] : `${c + 1} ${view.classes[c]}`);
+const className = (view, c) => (c < 0 ? "unknown" : view.classes[c].length < 3 ? view.classes[c] : `${c + 1} ${view.classes[c]}`);
 const wrongly = (view, v, predicted) => view.truth[v] >= 0 && view.truth[v] !== predicted[v];
 
 function drawNode() {
@@ -147,21 +147,21 @@ function drawNode() {
   $("#graph").removeAttribute("aria-activedescendant");
   const verdict = (of) => `${className(view, of[node])}${view.truth[node] < 0 ? "" : wrongly(view, node, of) ? " (wrong)" : " (right)"}`;
   $("#node-about").replaceChildren(
-    el("strong", {}, `Node ${node}`), `, true class ${className(view, view.truth[node])}. Before the game predicted `,
-    el("strong", {}, verdict(view.before)), ", after it ", el("strong", {}, verdict(view.after)), `. ${into.length} edges come in` +
-    (ring.length < into.length ? `; ${ring.length} are drawn, evenly over origin and mask, and the table lists ${into.length > LISTED ? LISTED : "all"}.` : "."));
+    el("strong", {}, `Node ${node}`), `, true class ${className(view, view.truth[node])}. Prediction before the game: `,
+    el("strong", {}, verdict(view.before)), ", after it: ", el("strong", {}, verdict(view.after)), `. ${into.length} incoming edges` +
+    (ring.length < into.length ? `, of which ${ring.length} are drawn, evenly spaced by origin and mask. The table lists ${into.length > LISTED ? LISTED : "all"}.` : "."));
   tables(view, seen(into), predicted);
 }
 
 function tables(view, edges, predicted) {
   const number = (value) => ({ show: value.toFixed(2), sort: value });
-  const mean = (held) => held.reduce((sum, edge) => sum + edge.mask, 0) / held.length;
-  const groups = view.origins.map((name, i) => [name, edges.filter((edge) => edge.origin === i)]).filter(([, held]) => held.length);
+  const mean = (group) => group.reduce((sum, edge) => sum + edge.mask, 0) / group.length;
+  const groups = view.origins.map((name, i) => [name, edges.filter((edge) => edge.origin === i)]).filter(([, group]) => group.length);
   $("#origins").replaceChildren(dataTable("Edges by origin",
     [{ title: "Origin" }, { title: "Edges", number: true }, { title: "Mean mask", number: true }, { title: "Below 0.5", number: true }],
-    groups.map(([name, held]) => {
-      const weak = held.filter((edge) => edge.mask < 0.5).length;
-      return [{ show: ORIGIN_NAMES[name] ?? name }, { show: String(held.length), sort: held.length }, number(mean(held)), { show: String(weak), sort: weak }];
+    groups.map(([name, group]) => {
+      const weak = group.filter((edge) => edge.mask < 0.5).length;
+      return [{ show: ORIGIN_NAMES[name] ?? name }, { show: String(group.length), sort: group.length }, number(mean(group)), { show: String(weak), sort: weak }];
     })));
   $("#neighbours").replaceChildren(dataTable("Neighbours",
     [{ title: "Node", number: true }, { title: "Origin" }, { title: "Mask", number: true }, { title: "True" }, { title: "Predicted" }],

@@ -1,23 +1,23 @@
-// Blocks of data, tables that sort and filter, and the dialog with a cell's runs and their records.
-// Text from records only ever becomes text: nothing here builds HTML from strings.
+// Embedded data blocks, sorting and filtering of tables, and the dialog with the runs and records of a cell.
+// Text from records is only inserted as text. No code here builds HTML from strings.
 
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 
-/** An element with attributes (functions are listeners) and children (text or elements; null is left out). */
+/** Return a new element with attributes (functions become listeners) and children (text or elements; null is skipped). */
 function el(name, attributes = {}, ...children) {
-  const made = name.startsWith("svg:")
+  const element = name.startsWith("svg:")
     ? document.createElementNS("http://www.w3.org/2000/svg", name.slice(4))
     : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (typeof value === "function") made.addEventListener(key, value);
-    else if (value !== null && value !== false) made.setAttribute(key, value === true ? "" : value);
+    if (typeof value === "function") element.addEventListener(key, value);
+    else if (value !== null && value !== false) element.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...children.flat(Infinity).filter((child) => child !== null));
-  return made;
+  element.append(...children.flat(Infinity).filter((child) => child !== null));
+  return element;
 }
 
-// ---- blocks: deflated, in base64 ------------------------------------------------------------------------
+// ---- data blocks: deflated, in base64 -------------------------------------------------------------------
 
 async function inflate(base64) {
   const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
@@ -26,15 +26,16 @@ async function inflate(base64) {
 
 const blocks = new Map();
 
-/** The text of an embedded block. */
+/** Return the text of an embedded block. */
 const blockText = async (id) => new TextDecoder().decode(await inflate($(`#block-${id}`).textContent));
 
-/** The content of an embedded block of JSON, unpacked once. */
+/** Return the content of an embedded JSON block. It is unpacked only once. */
 function block(id) {
   if (!blocks.has(id)) blocks.set(id, blockText(id).then(JSON.parse));
   return blocks.get(id);
 }
 
+/** Return the record with index n. */
 async function record(n) {
   const { per_block } = await block("index");
   return (await block(`records-${Math.floor(n / per_block)}`))[n % per_block];
@@ -47,15 +48,18 @@ const fixed = (value, decimals) => (value === null ? "–" : minus(value.toFixed
 const signed = (value, decimals) => (value > 0 ? "+" : "") + fixed(value, decimals);
 const digits = (value) => (typeof value === "number" ? minus(String(Number(value.toPrecision(6)))) : String(value));
 
-/** Text with what is in backticks as code. */
+/** Return text nodes and code elements: text in backticks is code. */
 const prose = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 const bare = (text) => text.replaceAll("`", "");
 
-// ---- tables that sort -----------------------------------------------------------------------------------
+// ---- sortable tables ------------------------------------------------------------------------------------
 
 const collator = new Intl.Collator("en", { numeric: true });
 
-/** Make the headers of a table sort its rows: numbers from the largest, text from A, then back, then as it was. */
+/**
+ * Make the headers of a table sort its rows. The first click sorts numbers from the largest and text from A, the second
+ * reverses the order, the third restores the original order. Returns a function that sorts again.
+ */
 function sortable(table, sortBy = () => 0) {
   const body = table.tBodies[0];
   const original = [...body.rows];
@@ -74,7 +78,7 @@ function sortable(table, sortBy = () => 0) {
       const keys = new Map(rows.map((row) => [row, valueOf(row, column, numeric)]));
       rows.sort((a, b) => {
         const [x, y] = [keys.get(a), keys.get(b)];
-        if (x === null || y === null) return (x === null) - (y === null); // what is not there stays last
+        if (x === null || y === null) return (x === null) - (y === null); // missing values stay last
         return sign * (numeric ? x - y : collator.compare(x, y));
       });
     }
@@ -95,7 +99,7 @@ function sortable(table, sortBy = () => 0) {
   };
 }
 
-/** A plain table that sorts: columns of {title, number?}, rows of {text or element, sort?}. */
+/** Return a sortable table. Columns are {title, number?}; cells are {show: text or element, sort?}. */
 function dataTable(caption, columns, rows) {
   const table = el("table", {},
     el("caption", { class: "vh" }, caption),
@@ -112,7 +116,7 @@ function dataTable(caption, columns, rows) {
 for (const box of $$(".table")) {
   const table = $("table", box);
   const sortBy = $(".sort-by", box);
-  const again = sortable(table, () => Number(sortBy?.value ?? 0));
+  const sortAgain = sortable(table, () => Number(sortBy?.value ?? 0));
   const rows = [...table.tBodies[0].rows];
   const filter = $(".filter", box);
   filter.addEventListener("input", () => {
@@ -121,10 +125,10 @@ for (const box of $$(".table")) {
       const text = `${row.cells[0].textContent} ${$(".rule", row)?.textContent ?? ""}`.toLowerCase();
       row.hidden = !words.every((word) => text.includes(word));
     }
-    const there = rows.filter((row) => !row.hidden).length;
-    $(".count", box).textContent = words.length ? `${there} of ${rows.length} rows` : "";
+    const visible = rows.filter((row) => !row.hidden).length;
+    $(".count", box).textContent = words.length ? `${visible} of ${rows.length} rows` : "";
   });
-  sortBy?.addEventListener("change", again);
+  sortBy?.addEventListener("change", sortAgain);
   $(".tools", box).hidden = rows.length < 8;
   table.addEventListener("click", (event) => {
     const button = event.target.closest("[data-cell]");
@@ -135,14 +139,14 @@ for (const box of $$(".table")) {
 // ---- the dialog -----------------------------------------------------------------------------------------
 
 const dialog = $("#dialog");
-const pages = []; // what is open, and under it what Back returns to
+const pages = []; // a stack: the last page is shown, and Back returns to the one before it
 
 function show(title, body) {
   pages.push({ title, body });
-  turn();
+  showTopPage();
 }
 
-function turn() {
+function showTopPage() {
   const { title, body } = pages.at(-1);
   $("#dialog-title").replaceChildren(...prose(title));
   $("#dialog-body").replaceChildren(...body);
@@ -154,28 +158,30 @@ function turn() {
 
 $("#dialog-back").addEventListener("click", () => {
   pages.pop();
-  turn();
+  showTopPage();
 });
 $("#dialog-close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("close", () => pages.splice(0));
-dialog.addEventListener("click", (event) => event.target === dialog && dialog.close()); // beside it
+dialog.addEventListener("click", (event) => event.target === dialog && dialog.close()); // a click outside
 
+/** Return a list of terms and values without the empty values. */
 const list = (pairs) =>
   el("dl", {}, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined).map(([term, value]) =>
     el("div", { class: (value.textContent ?? String(value)).length > 36 ? "wide" : null }, el("dt", {}, term), el("dd", {}, value))));
 
+/** Show the runs behind a cell in the dialog. */
 async function openCell(suite, number, r, c) {
   const [tables, { runs }] = await Promise.all([block(`suite-${suite}`), block("index")]);
   const table = tables[number];
   const cell = table.cells.find(([row, column]) => row === r && column === c)[2];
   const value = (v) => ({ show: typeof v === "string" ? v : fixed(v, table.decimals + 1), sort: typeof v === "string" ? null : v });
-  const rows = cell.units.map(([protocol, seed, v, held]) => [
+  const rows = cell.units.map(([protocol, seed, v, indices]) => [
     { show: protocol },
     { show: String(seed), sort: seed },
     value(v),
-    { show: el("span", { class: "row" }, held.map((n, i) =>
+    { show: el("span", { class: "row" }, indices.map((n, i) =>
       el("button", { type: "button", click: () => openRecord(n), "aria-label": `Record of ${runs[n].join(", ")}` },
-        held.length > 1 ? (i ? "less" : "record") : "record"))) },
+        i ? "subtracted record" : "record"))) },
   ]);
   show(`${table.rows[r]}: ${table.columns[c]}`, [
     list([
@@ -193,44 +199,46 @@ async function openCell(suite, number, r, c) {
   ]);
 }
 
+/** Return a sentence about the comparison of one row with another. */
 function versusText(v) {
-  const against = v.family === "reference" ? bare(v.other) : `${bare(v.other)}, the best other row`;
+  const other = v.family === "reference" ? bare(v.other) : `${bare(v.other)}, the best other row`;
   const interval = v.low === null ? "" : ` (${document.body.dataset.level} interval ${fixed(v.low, 2)} to ${fixed(v.high, 2)})`;
-  return `Less ${against}: ${signed(v.difference, 2)}${interval} on the tested columns, p ${v.p}, ` +
-    `corrected ${v.adjusted}, ${v.pairs} pairs.`;
+  return `Difference from ${other}: ${signed(v.difference, 2)}${interval} on the tested columns; p ${v.p}, ` +
+    `corrected ${v.adjusted}; ${v.pairs} pair${v.pairs === 1 ? "" : "s"}.`;
 }
 
+/** Show a record in the dialog. */
 async function openRecord(n) {
-  const [held, { curves }] = await Promise.all([record(n), block("index")]);
-  const select = held.select ?? {};
-  const seconds = Object.entries(held.seconds ?? {}).map(([what, s]) => `${what} ${digits(Number(s.toPrecision(3)))} s`);
-  const { device, ...versions } = held.machine ?? {};
-  const settings = [...Object.entries(held.recipe), ...Object.entries(held.options).map(([k, v]) => [`data: ${k}`, v])];
-  show(`${held.method ?? held.kind} on ${held.benchmark} ${held.protocol.name}, seed ${held.seed}`, [
-    held.failed ? el("p", { class: "note" }, `Failed: ${held.failed.kind}: ${held.failed.message}`) : null,
-    curves[n] ? el("p", {}, el("button", { type: "button", click: () => { dialog.close(); showCurves(n); } }, "Show its curves")) : null,
+  const [shown, { curves }] = await Promise.all([record(n), block("index")]);
+  const select = shown.select ?? {};
+  const seconds = Object.entries(shown.seconds ?? {}).map(([what, s]) => `${what} ${digits(Number(s.toPrecision(3)))} s`);
+  const { device, ...versions } = shown.machine ?? {};
+  const settings = [...Object.entries(shown.recipe), ...Object.entries(shown.options).map(([k, v]) => [`data: ${k}`, v])];
+  show(`${shown.method ?? shown.kind} on ${shown.benchmark} ${shown.protocol.name}, seed ${shown.seed}`, [
+    shown.failed ? el("p", { class: "note" }, `Failed: ${shown.failed.kind}: ${shown.failed.message}`) : null,
+    curves[n] ? el("p", {}, el("button", { type: "button", click: () => { dialog.close(); showCurves(n); } }, "Show curves")) : null,
     el("h3", {}, "Scores"),
-    scores(held),
+    scores(shown),
     list([
       ["Selection", [select.rule, select.epoch ? `epoch ${select.epoch}` : "", select.alpha === undefined ? "" : `α = ${select.alpha}`].filter(Boolean).join(", ")],
       ["Time", seconds.join(", ")],
-      ["Peak memory", held.peak_memory_mib ? `${digits(Math.round(held.peak_memory_mib))} MiB` : ""],
+      ["Peak memory", shown.peak_memory_mib ? `${digits(Math.round(shown.peak_memory_mib))} MiB` : ""],
       ["Machine", device],
       ["Versions", Object.entries(versions).map((pair) => pair.join(" ")).join(", ")],
-      ["Targets without data", (held.missing ?? []).join(", ")],
-      ["File", el("code", {}, held.file)],
+      ["Targets without data", (shown.missing ?? []).join(", ")],
+      ["File", el("code", {}, shown.file)],
     ]),
     el("h3", {}, "Settings that differ from the defaults"),
     settings.length ? list(settings.map(([k, v]) => [k, typeof v === "string" ? v : JSON.stringify(v)])) : el("p", {}, "None."),
     el("details", {}, el("summary", {}, "Raw record"),
-      el("p", { class: "muted" }, "As in its file, but for the curves, the views of the mask, and settings at their defaults."),
-      el("pre", { tabindex: 0 }, JSON.stringify(held, null, 1))),
+      el("p", { class: "muted" }, "As in its file, without the curves, the views of the mask and the settings at their defaults."),
+      el("pre", { tabindex: 0 }, JSON.stringify(shown, null, 1))),
   ].filter(Boolean));
 }
 
-/** The metrics of a record, in a row for each target and selection rule. */
-function scores(held) {
-  const rules = held.rules ?? { [held.select?.rule ?? ""]: { metrics: held.metrics } };
+/** Return a table of a record's metrics, with a row for each target and selection rule. */
+function scores(shown) {
+  const rules = shown.rules ?? { [shown.select?.rule ?? ""]: { metrics: shown.metrics } };
   const names = [...new Set(Object.values(rules).flatMap((r) => Object.values(r.metrics).flatMap(Object.keys)))];
   const rows = Object.entries(rules).flatMap(([rule, { epoch, metrics }]) =>
     Object.entries(metrics).map(([target, values]) => [
@@ -242,7 +250,7 @@ function scores(held) {
   return el("div", { class: "scroll" }, dataTable("Scores by selection rule", columns, rows));
 }
 
-// ---- the contents are open where there is room ------------------------------------------------------------
+// ---- the contents are open on wide screens ----------------------------------------------------------------
 
 const roomy = matchMedia("(min-width: 64rem)");
 const fit = () => { $("#contents").open = roomy.matches; };

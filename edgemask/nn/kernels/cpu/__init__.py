@@ -1,6 +1,7 @@
 """The operators on the CPU: multi-threaded loops over edges or nodes, forward and backward.
 
-Every sum is taken by one thread, in the order of the edges: no atomics, and the same bits for any number of threads.
+One thread computes each sum, in the order of the edges. There are no atomic operations, and the results are the same to
+the bit for any number of threads.
 """
 
 from edgemask.nn.kernels.cpu.aggregate import aggregate, gcn_weights, product

@@ -15,30 +15,32 @@ from edgemask.nn.kernels.cpu.rows import products, sums
 from edgemask.nn.tensors import Edges
 from edgemask.runtime.threads import shared_threads
 
-NARROW = 16  # columns: to read rows so short once more takes less time than to write to the edges out of order
+NARROW = 16  # columns; up to this width, reading the rows twice is faster than writing to the edges out of order
 
 
 def aggregate(edges: Edges, weight: Tensor, h: Tensor) -> Tensor:
-    """As `edgemask.nn.aggregate.aggregate`."""
+    """Implement `edgemask.nn.aggregate.aggregate`."""
     require_one_precision(weight=weight, h=h)
     out: Tensor = _Aggregate.apply(weight, h, edges)  # type: ignore[no-untyped-call]
     return out
 
 
 def gcn_weights(edges: Edges, s: Tensor | None = None) -> Tensor:
-    """As `edgemask.nn.aggregate.gcn_weights`."""
+    """Implement `edgemask.nn.aggregate.gcn_weights`."""
     require_one_precision(s=torch.empty(0) if s is None else s)
     out: Tensor = _GCNWeights.apply(s, edges)  # type: ignore[no-untyped-call]
     return out
 
 
 def product(indptr: Tensor, columns: Tensor, values: Tensor, w: Tensor) -> Tensor:
-    """The CSR matrix (indptr, columns, values) times w."""
+    """Return the product of the CSR matrix (indptr, columns, values) and w."""
     require_one_precision(values=values, w=w)
     return sums((indptr, columns, None), values, None, w.unsqueeze(1)).squeeze(1)
 
 
 class _Aggregate(torch.autograd.Function):
+    """The product of the weighted adjacency matrix and h, with gradients for the weights and h."""
+
     @staticmethod
     def forward(ctx: Any, weight: Tensor, h: Tensor, edges: Edges) -> Tensor:
         ctx.save_for_backward(weight, h)
@@ -52,28 +54,31 @@ class _Aggregate(torch.autograd.Function):
         wants_weight, wants_h, _ = ctx.needs_input_grad
         own, grad = h.unsqueeze(1), grad.unsqueeze(1)
         if not wants_h:
-            found, _ = products((edges.indptr, edges.src, None), weight, None, grad, own, with_sums=False)
-            return found.squeeze(1), None, None
+            grad_weight, _ = products((edges.indptr, edges.src, None), weight, None, grad, own, with_sums=False)
+            return grad_weight.squeeze(1), None, None
         order, starts = edges.by_source
         if wants_weight and h.shape[1] > NARROW:
-            found, grad_h = products((starts, edges.dst_by_source, order), weight, None, own, grad, with_sums=True)
-            return found.squeeze(1), None if grad_h is None else grad_h.squeeze(1), None
+            by_source = starts, edges.dst_by_source, order
+            grad_weight, grad_h = products(by_source, weight, None, own, grad, with_sums=True)
+            return grad_weight.squeeze(1), None if grad_h is None else grad_h.squeeze(1), None
         grad_h = sums((starts, edges.dst_by_source, None), edges.source_order(weight), None, grad).squeeze(1)
         if not wants_weight:
             return None, grad_h, None
-        found, _ = products((edges.indptr, edges.src, None), weight, None, grad, own, with_sums=False)
-        return found.squeeze(1), grad_h, None
+        grad_weight, _ = products((edges.indptr, edges.src, None), weight, None, grad, own, with_sums=False)
+        return grad_weight.squeeze(1), grad_h, None
 
 
 class _GCNWeights(torch.autograd.Function):
-    """w_e = i_u s_e i_v with i = degree^{-1/2}, s = 1 on self-loops; backward, with I_x = Σ_{e at x} ∂w_e s_e i_{other
-    end}: ∂s_e = ∂w_e i_u i_v - ½ i_v³ I_v."""
+    """The weights w_e = i_u s_e i_v with i = degree^{-1/2} and s = 1 on self-loops.
+
+    The gradient is ∂s_e = ∂w_e i_u i_v - ½ i_v³ I_v with I_x = Σ_{e at x} ∂w_e s_e i_{other end}.
+    """
 
     @staticmethod
     def forward(ctx: Any, s: Tensor | None, edges: Edges) -> Tensor:
         like = torch.empty(0) if s is None else s
         inverse, weight = like.new_empty(edges.num_nodes), empty(like, len(edges.src))
-        weight[int(edges.indptr[-1]) :] = 0  # edges that are filling
+        weight[int(edges.indptr[-1]) :] = 0  # padding entries
         with shared_threads():
             _normalise(*_rows(edges), *arrays(s, inverse, weight))
         ctx.save_for_backward(s, inverse)
@@ -94,6 +99,7 @@ class _GCNWeights(torch.autograd.Function):
 
 
 def _rows(edges: Edges) -> list[Any]:
+    """Return the arguments of a loop over the edges into each node."""
     return [blocks(edges.indptr), *arrays(edges.indptr, edges.real_indptr, edges.src)]
 
 
@@ -101,12 +107,12 @@ def _rows(edges: Edges) -> list[Any]:
 def _normalise(
     blocks: Array, indptr: Array, real_indptr: Array, src: Array, s: Array, inverse: Array, weight: Array
 ) -> None:
-    """Fills i = degree^{-1/2}, then w."""
+    """Fill i = degree^{-1/2}, then w."""
     one = inverse.dtype.type(1)
     for block in numba.prange(BLOCKS):
         for v in range(blocks[block], blocks[block + 1]):
             real, past = real_indptr[v], real_indptr[v + 1]
-            degree = inverse.dtype.type(indptr[v + 1] - indptr[v] - (past - real))  # of self-loops
+            degree = inverse.dtype.type(indptr[v + 1] - indptr[v] - (past - real))  # number of self-loops
             for e in range(real, past):
                 degree += one if s is None else s[e]
             inverse[v] = one / np.sqrt(degree)
@@ -125,7 +131,10 @@ def _incoming(
     blocks: Array, indptr: Array, real_indptr: Array, src: Array,
     s: Array, inverse: Array, grad: Array, terms: Array, total: Array,
 ) -> None:  # fmt: skip
-    """Fills ∂w_e s_e i_v for every edge u → v, what it adds to I_u; and what the edges into v add to I_v."""
+    """Fill `terms` with ∂w_e s_e i_v, the term of edge u → v in I_u.
+
+    Also fill `total` with the terms of the incoming edges in I_v.
+    """
     for block in numba.prange(BLOCKS):
         for v in range(blocks[block], blocks[block + 1]):
             e, own, added = real_indptr[v], inverse[v], inverse.dtype.type(0)
@@ -141,7 +150,7 @@ def _incoming(
 
 @compiled
 def _outgoing(blocks: Array, starts: Array, terms: Array, total: Array) -> None:
-    """Adds to I_u what the edges out of u add."""
+    """Add the terms of the edges out of u to I_u."""
     for block in numba.prange(BLOCKS):
         for u in range(blocks[block], blocks[block + 1]):
             added = terms.dtype.type(0)
@@ -155,6 +164,7 @@ def _through_degrees(
     blocks: Array, indptr: Array, real_indptr: Array, src: Array,
     inverse: Array, grad: Array, total: Array, grad_s: Array,
 ) -> None:  # fmt: skip
+    """Fill ∂s_e = ∂w_e i_u i_v - ½ i_v³ I_v."""
     half = inverse.dtype.type(0.5)
     for block in numba.prange(BLOCKS):
         for v in range(blocks[block], blocks[block + 1]):

@@ -3,9 +3,9 @@
 With β = exp(e) / Σ over the edges into v, gate factor f (1 for "attention", s for the others) and dropout factor m
 (0 or 1 / (1 - p)), an edge's coefficient is a = β f m and
 
-    _shares     by destination:  β, negative where dropout takes the edge
+    _shares     by destination:  β, negative where dropout removes the edge
     sums        out_v = Σ_{e: u→v} a z_u
-    products    by source, from one reading of g_v = ∂out_v:  t = m ⟨g_v, z_u⟩ and ∂z_u = Σ_{e: u→v} a g_v
+    products    by source, in one pass over g_v = ∂out_v:  t = m ⟨g_v, z_u⟩ and ∂z_u = Σ_{e: u→v} a g_v
     _logits     by destination, through the softmax with T = Σ β f t:  ∂r of the logit before the LeakyReLU,
                 β (f t - T) LeakyReLU'(r), or under "softmax" s β (t - T) LeakyReLU'(r); then ∂logit_dst, ∂s and ∂c
     _outgoing   by source:  ∂logit_src_u = Σ_{e: u→v} ∂r
@@ -56,16 +56,21 @@ def attend(
     gate: Gate,
     dropout: float = 0.0,
 ) -> Tensor:
-    """As `edgemask.nn.attention.attend`. Dropout takes one number from torch's default generator per call."""
+    """Implement `edgemask.nn.attention.attend`.
+
+    With dropout, each call draws one number from torch's default generator.
+    """
     require_one_precision(z=z, logit_src=logit_src, logit_dst=logit_dst, c=c)
     if gate == "softmax":
-        c = torch.zeros_like(c)  # no logit term
+        c = torch.zeros_like(c)  # this gate has no logit term
     weight = edges.spread(s).to(z.dtype)
     out: Tensor = _Attend.apply(z, logit_src, logit_dst, weight, c, edges, GATES.index(gate), dropout)  # type: ignore[no-untyped-call]
     return out
 
 
 class _Attend(torch.autograd.Function):
+    """Masked attention; the top of this module has the equations."""
+
     @staticmethod
     def forward(
         ctx: Any, z: Tensor, logit_src: Tensor, logit_dst: Tensor, weight: Tensor, c: Tensor,
@@ -112,6 +117,7 @@ class _Attend(torch.autograd.Function):
 
 
 def _factor(gate: int, weight: Tensor) -> Tensor:
+    """Return the gate factor f of each edge."""
     return torch.ones_like(weight) if gate == ATTENTION else weight
 
 
@@ -120,7 +126,7 @@ def _shares(
     blocks: Array, indptr: Array, src: Array, logit_src: Array, logit_dst: Array, weight: Array, c: Array,
     gate: int, threshold: int, seed: int, beta: Array,
 ) -> None:  # fmt: skip
-    """Fills `beta` (M × H): the softmax over the edges into each node, with the sign of what dropout does."""
+    """Fill `beta` (M × H) with the softmax over the edges into each node, negative where dropout removes the edge."""
     heads = len(c)
     one, slope, largest = beta.dtype.type(1), beta.dtype.type(SLOPE), beta.dtype.type(LARGEST)
     for block in numba.prange(BLOCKS):
@@ -133,7 +139,7 @@ def _shares(
                 for k in range(heads):
                     r = logit_src[u, k] + logit_dst[v, k] + c[k] * s
                     beta[p, k] = max(r, slope * r)
-                if gate != SOFTMAX or s != 0:  # an absent edge must not set the scale for the others
+                if gate != SOFTMAX or s != 0:  # an edge of weight 0 must not set the scale for the others
                     for k in range(heads):
                         top[k] = max(top[k], beta[p, k])
             for p in range(indptr[v], indptr[v + 1]):
@@ -153,8 +159,10 @@ def _logits(
     logit_src: Array, logit_dst: Array, weight: Array, c: Array, beta: Array,
     gate: int, slopes: Array, grad_dst: Array, grad_weight: Array, grad_c: Array,
 ) -> None:  # fmt: skip
-    """Turns `slopes` (M × H) from t into ∂r; fills the gradients of logit_dst and of the weight, and that of c in
-    parts, one per block."""
+    """Change `slopes` (M × H) from t to ∂r, and fill the gradients of logit_dst, of the weight and of c.
+
+    The gradient of c comes in parts, one per block.
+    """
     heads = len(c)
     zero, one, slope = beta.dtype.type(0), beta.dtype.type(1), beta.dtype.type(SLOPE)
     for block in numba.prange(BLOCKS):
@@ -191,7 +199,7 @@ def _logits(
 
 @compiled
 def _outgoing(blocks: Array, indptr: Array, order: Array, slopes: Array, grad_src: Array) -> None:
-    """Fills the gradient of logit_src: the sums of ∂r (M × H) by source."""
+    """Fill the gradient of logit_src, which is the sum of ∂r (M × H) by source."""
     heads = slopes.shape[1]
     for block in numba.prange(BLOCKS):
         for u in range(blocks[block], blocks[block + 1]):

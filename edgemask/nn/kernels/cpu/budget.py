@@ -1,5 +1,8 @@
-"""What finding the budget's threshold b, mean σ(logit + b) = ρ, takes on the CPU: sums of σ and of its slope over all
-logits in one pass each, in double precision and parts that do not depend on the number of threads."""
+"""Sums for the budget's threshold b, with mean σ(logit + b) = ρ, on the CPU.
+
+σ and its slope are summed over all logits in one pass, in double precision, and in parts that do not depend on the
+number of threads.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ from edgemask.nn.compiled import (
 )
 from edgemask.runtime.threads import shared_threads
 
-RUN = 1024  # logits whose sums are taken in their own precision
+RUN = 1024  # logits that are summed in their own precision before the sum is added in double precision
 
 
 def moments(logits: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """mean σ(logit + b) and mean σ'(logit + b)."""
+    """Return mean σ(logit + b) and mean σ'(logit + b)."""
     require_one_precision(logits=logits, b=b)
     parts = np.zeros((BLOCKS, 2))
     with shared_threads():
@@ -37,12 +40,14 @@ def moments(logits: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def implicit(logits: Tensor, b: Tensor, count: int) -> Tensor:
-    """b, with the gradient ∂b/∂logit_e = -σ'_e / Σ σ' over the first `count` logits."""
+    """Return b with the gradient ∂b/∂logit_e = -σ'_e / Σ σ' over the first `count` logits."""
     out: Tensor = _Implicit.apply(logits, b, count)  # type: ignore[no-untyped-call]
     return out
 
 
 class _Implicit(torch.autograd.Function):
+    """The identity of b, with the gradient of the implicit function b(logits)."""
+
     @staticmethod
     def forward(ctx: Any, logits: Tensor, b: Tensor, count: int) -> Tensor:
         ctx.save_for_backward(logits, b)
@@ -63,7 +68,7 @@ class _Implicit(torch.autograd.Function):
 
 @helper
 def _sigmoid(x: float, one: float) -> Any:
-    """σ(x) and σ'(x); `one` is 1 in the precision of x."""
+    """Return σ(x) and σ'(x). `one` is 1 in the precision of x."""
     z = exp(-abs(x))
     share = one / (one + z)
     return (share if x > 0 else z * share), z * share * share
@@ -71,7 +76,7 @@ def _sigmoid(x: float, one: float) -> Any:
 
 @compiled
 def _moments(logits: Array, b: float, parts: Array) -> None:
-    """Adds up σ and σ' by blocks."""
+    """Add up σ and σ' in each block."""
     entries, zero, one = len(logits), logits.dtype.type(0), logits.dtype.type(1)
     for block in numba.prange(BLOCKS):
         past = entries * (block + 1) // BLOCKS
@@ -87,7 +92,7 @@ def _moments(logits: Array, b: float, parts: Array) -> None:
 
 @compiled
 def _slopes(logits: Array, b: float, factor: float, out: Array) -> None:
-    """Fills factor · σ'(logit + b)."""
+    """Fill `out` with factor · σ'(logit + b)."""
     entries, one = len(logits), logits.dtype.type(1)
     for block in numba.prange(BLOCKS):
         for i in range(entries * block // BLOCKS, entries * (block + 1) // BLOCKS):

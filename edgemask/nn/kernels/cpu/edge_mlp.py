@@ -1,7 +1,8 @@
-"""The MaskNet's edge scores Σ_j w_j ReLU(a_u + b_v + x_e) on the CPU: nothing of size edges × hidden is formed.
+"""The MaskNet's edge scores Σ_j w_j ReLU(a_u + b_v + x_e) on the CPU, without an edges × hidden tensor.
 
-What backward needs to know of an edge is which of its hidden values are positive. Forward notes that in one bit each,
-so that rows are gathered once, and backward reads a word of 32 hidden units where it would read 32 numbers.
+The backward pass only needs to know which hidden values of an edge are positive. The forward pass stores this in one
+bit per hidden unit. Rows are then gathered only once, and the backward pass reads one word for 32 hidden units instead
+of 32 numbers.
 """
 
 from __future__ import annotations
@@ -29,28 +30,32 @@ from edgemask.nn.tensors import Edges
 from edgemask.runtime.threads import shared_threads
 
 WORD = 32  # bits
-BITS = (1 << np.arange(WORD, dtype=np.uint32)).view(np.int32)  # of a word, each alone
+BITS = (1 << np.arange(WORD, dtype=np.uint32)).view(np.int32)  # words in which one bit is set
 
 
 def edge_mlp(edges: Edges, at_src: Tensor, at_dst: Tensor, extra: Tensor | None, w: Tensor) -> Tensor:
-    """As `edgemask.nn.edge_mlp.edge_mlp`."""
+    """Implement `edgemask.nn.edge_mlp.edge_mlp`."""
     require_one_precision(at_src=at_src, at_dst=at_dst, extra=extra, w=w)
     out: Tensor = _EdgeMLP.apply(at_src, at_dst, extra, w, edges, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
     return out
 
 
 class _EdgeMLP(torch.autograd.Function):
-    """With active = ∂out_e where the hidden value is positive, else 0, A_u its sum over edges out of u, and B_v over
-    those into v: ∂a_u = w A_u, ∂b_v = w B_v, ∂x_e = w · active, ∂w = Σ_u a_u A_u + Σ_v b_v B_v + Σ_e x_e · active."""
+    """The edge scores and their gradients.
+
+    Let active be ∂out_e where the hidden value is positive and 0 elsewhere, A_u its sum over the edges out of u, and
+    B_v its sum over the edges into v. Then ∂a_u = w A_u, ∂b_v = w B_v, ∂x_e = w · active, and
+    ∂w = Σ_u a_u A_u + Σ_v b_v B_v + Σ_e x_e · active.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, a: Tensor, b: Tensor, x: Tensor | None, w: Tensor, edges: Edges, differentiable: bool
     ) -> Tensor:
         out, words = empty(a, edges.num_real), -(-len(w) // WORD)
-        out[int(edges.real_indptr[-1]) :] = 0  # edges that are filling
-        noted = differentiable and any(ctx.needs_input_grad)
-        bits = empty(torch.empty(0, dtype=torch.int32), len(edges.src), words) if noted else None
+        out[int(edges.real_indptr[-1]) :] = 0  # padding entries
+        needs_bits = differentiable and any(ctx.needs_input_grad)
+        bits = empty(torch.empty(0, dtype=torch.int32), len(edges.src), words) if needs_bits else None
         rows = blocks(edges.indptr), *arrays(edges.indptr, edges.real_indptr, edges.src)
         with shared_threads():
             _scores(*rows, *arrays(a, b, x, w, out, bits))
@@ -83,8 +88,10 @@ class _EdgeMLP(torch.autograd.Function):
 
 @helper
 def _listed(v: int, begin: int, end: int, src: Array, edge: Array) -> int:
-    """Lists the edges into v that are no self-loops, and says how many there are; then the last again, up to whole
-    groups of four."""
+    """List the edges into v that are not self-loops in `edge`, and return their number.
+
+    The last edge is repeated to complete a group of four.
+    """
     count = 0
     for p in range(begin, end):
         if src[p] != v:
@@ -97,6 +104,7 @@ def _listed(v: int, begin: int, end: int, src: Array, edge: Array) -> int:
 
 @helper
 def _hidden(a: Array, u: int, b: Array, v: int, x: Array, e: int, j: int) -> Any:
+    """Return hidden value j of edge e = u → v before the ReLU."""
     h = b[v, j] + a[u, j]
     return h if x is None else h + x[e, j]
 
@@ -106,7 +114,10 @@ def _scores(
     blocks: Array, indptr: Array, real_indptr: Array, src: Array,
     a: Array, b: Array, x: Array, w: Array, out: Array, bits: Array,
 ) -> None:  # fmt: skip
-    """Rows are read four at a time, all that the memory delivers to a core."""
+    """Fill `out` with the scores and, unless it is None, `bits` with the signs of the hidden values.
+
+    Rows are read four at a time, which is as many as the memory delivers to a core at once.
+    """
     width, zero, none = len(w), w.dtype.type(0), np.int32(0)
     for block in numba.prange(BLOCKS):
         edge = np.empty(longest(indptr, blocks[block], blocks[block + 1]) + 3, np.int64)
@@ -141,7 +152,10 @@ def _scores(
 
 @helper
 def _add(bits: Array, edge: Array, g: Array, count: int, total: Array) -> None:
-    """total = the sums of these edges' gradients g over those whose bits are set; whole groups of four."""
+    """Fill `total` with the sum, for each hidden unit, of the gradients g of the edges whose bit is set.
+
+    The edges are read in complete groups of four.
+    """
     width, zero = len(total), total.dtype.type(0)
     total[:] = 0
     for m in range(0, count, 4):
@@ -160,8 +174,10 @@ def _incoming(
     blocks: Array, indptr: Array, real_indptr: Array, src: Array, bits: Array, grad: Array, b: Array, x: Array,
     w: Array, slopes: Array, grad_b: Array, grad_w: Array, grad_x: Array,
 ) -> None:  # fmt: skip
-    """Fills `slopes`, the gradient of every edge's score, none at self-loops; the gradient of b; on demand that of x;
-    and what b and x add to that of w, in parts, one per block."""
+    """Fill the gradients of each score (`slopes`, 0 at self-loops), of b and, unless `grad_x` is None, of x.
+
+    Also add the terms of b and x to the gradient of w, in parts, one per block.
+    """
     width, zero = len(w), w.dtype.type(0)
     for block in numba.prange(BLOCKS):
         room = longest(indptr, blocks[block], blocks[block + 1]) + 3
@@ -190,7 +206,7 @@ def _incoming(
 def _outgoing(
     blocks: Array, starts: Array, bits: Array, slopes: Array, a: Array, w: Array, grad_a: Array, grad_w: Array
 ) -> None:
-    """Fills the gradient of a, and what a adds to that of w, in parts, one per block."""
+    """Fill the gradient of a, and add the terms of a to the gradient of w, in parts, one per block."""
     width = len(w)
     for block in numba.prange(BLOCKS):
         room = longest(starts, blocks[block], blocks[block + 1]) + 3

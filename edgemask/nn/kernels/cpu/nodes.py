@@ -1,4 +1,4 @@
-"""What networks do at their nodes, on the CPU, each in one pass: halves of attention logits, activation, dropout."""
+"""Operators on single nodes on the CPU, in one pass each: attention logits, mean over heads, activation, dropout."""
 
 from __future__ import annotations
 
@@ -29,27 +29,32 @@ RELU, ELU = (ACTIVATIONS.index(a) for a in ("relu", "elu"))
 
 
 def head_logits(z: Tensor, a_src: Tensor, a_dst: Tensor) -> tuple[Tensor, Tensor]:
-    """As `edgemask.nn.nodes.head_logits`."""
+    """Implement `edgemask.nn.nodes.head_logits`."""
     require_one_precision(z=z, a_src=a_src, a_dst=a_dst)
     at_src, at_dst = _HeadLogits.apply(z, a_src, a_dst)  # type: ignore[no-untyped-call]
     return at_src, at_dst
 
 
 def head_mean(h: Tensor) -> Tensor:
-    """As `edgemask.nn.nodes.head_mean`."""
+    """Implement `edgemask.nn.nodes.head_mean`."""
     require_one_precision(h=h)
     out: Tensor = _HeadMean.apply(h)  # type: ignore[no-untyped-call]
     return out
 
 
 def activate(h: Tensor, bias: Tensor | None, activation: Activation, dropout: float = 0.0) -> Tensor:
-    """As `edgemask.nn.nodes.activate`. Dropout takes one number from torch's default generator per call."""
+    """Implement `edgemask.nn.nodes.activate`.
+
+    With dropout, each call draws one number from torch's default generator.
+    """
     require_one_precision(h=h, bias=bias)
     out: Tensor = _Activate.apply(h, bias, ACTIVATIONS.index(activation), dropout)  # type: ignore[no-untyped-call]
     return out
 
 
 class _HeadLogits(torch.autograd.Function):
+    """The products a_src·z and a_dst·z."""
+
     @staticmethod
     def forward(ctx: Any, z: Tensor, a_src: Tensor, a_dst: Tensor) -> tuple[Tensor, Tensor]:
         at_src, at_dst = z.new_empty(z.shape[:2]), z.new_empty(z.shape[:2])
@@ -72,6 +77,8 @@ class _HeadLogits(torch.autograd.Function):
 
 
 class _HeadMean(torch.autograd.Function):
+    """The mean over the heads."""
+
     @staticmethod
     def forward(ctx: Any, h: Tensor) -> Tensor:
         nodes, ctx.heads, width = h.shape
@@ -84,10 +91,12 @@ class _HeadMean(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         heads: int = ctx.heads
-        return (grad / heads).unsqueeze(1).expand(-1, heads, -1)  # a view: what one head gets, all get
+        return (grad / heads).unsqueeze(1).expand(-1, heads, -1)  # a view, since all heads have the same gradient
 
 
 class _Activate(torch.autograd.Function):
+    """Bias, activation and dropout."""
+
     @staticmethod
     def forward(ctx: Any, h: Tensor, bias: Tensor | None, activation: int, dropout: float) -> Tensor:
         out = empty(h, *h.shape)
@@ -102,7 +111,7 @@ class _Activate(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (out,) = ctx.saved_tensors
         if grad.dim() == 3 and grad.stride(1) == 0:
-            grad = grad[:, :1]  # all heads get the same
+            grad = grad[:, :1]  # all heads have the same gradient
         grad_h = empty(out, *out.shape) if ctx.needs_input_grad[0] else None
         parts = out.new_empty(BLOCKS, *out.shape[1:]) if ctx.needs_input_grad[1] else None
         with shared_threads():
@@ -111,11 +120,13 @@ class _Activate(torch.autograd.Function):
 
 
 def _flat(tensor: Tensor | None, start: int = 1) -> list[Any]:
+    """Return a list of one array: the tensor with all dimensions from `start` on flattened, or None."""
     return arrays(None if tensor is None else tensor.flatten(start))
 
 
 @compiled
 def _head_logits(z: Array, a_src: Array, a_dst: Array, at_src: Array, at_dst: Array) -> None:
+    """Fill `at_src` with a_src·z and `at_dst` with a_dst·z."""
     nodes, heads, width = z.shape
     for block in numba.prange(BLOCKS):
         for i in range(nodes * block // BLOCKS, nodes * (block + 1) // BLOCKS):
@@ -131,7 +142,10 @@ def _head_logits(z: Array, a_src: Array, a_dst: Array, at_src: Array, at_dst: Ar
 def _head_logits_gradients(
     z: Array, a_src: Array, a_dst: Array, grad_src: Array, grad_dst: Array, grad_z: Array, parts: Array
 ) -> None:
-    """Fills the gradient of z, and those of a_src and a_dst in parts, one per block; either may be None."""
+    """Fill the gradient of z, and those of a_src and a_dst in parts, one per block.
+
+    `grad_z` or `parts` may be None if they are not needed.
+    """
     nodes, heads, width = z.shape
     for block in numba.prange(BLOCKS):
         if parts is not None:
@@ -150,6 +164,7 @@ def _head_logits_gradients(
 
 @compiled
 def _head_mean(h: Array, out: Array) -> None:
+    """Fill `out` with the mean over the heads."""
     nodes, heads, width = h.shape
     for block in numba.prange(BLOCKS):
         for i in range(nodes * block // BLOCKS, nodes * (block + 1) // BLOCKS):
@@ -164,6 +179,7 @@ def _head_mean(h: Array, out: Array) -> None:
 
 @compiled
 def _activate(h: Array, bias: Array, activation: int, scale: float, threshold: int, seed: int, out: Array) -> None:
+    """Fill `out` with σ(h + bias) under dropout."""
     nodes, width = h.shape
     zero, one, scaled = h.dtype.type(0), h.dtype.type(1), h.dtype.type(scale)
     for block in numba.prange(BLOCKS):
@@ -187,9 +203,9 @@ def _activate(h: Array, bias: Array, activation: int, scale: float, threshold: i
 def _activate_gradients(
     out: Array, grad: Array, activation: int, scale: float, threshold: int, seed: int, grad_h: Array, parts: Array
 ) -> None:
-    """Fills the gradient of h, and that of the bias in parts, one per block, unless they are None."""
+    """Fill the gradient of h, and that of the bias in parts, one per block, unless they are None."""
     nodes, width = out.shape
-    same = grad.shape[1]  # the columns of one head, where all heads have the same gradient
+    same = grad.shape[1]  # columns of one head if all heads have the same gradient, otherwise all columns
     zero, one, scaled = out.dtype.type(0), out.dtype.type(1), out.dtype.type(scale)
     for block in numba.prange(BLOCKS):
         g, total = np.empty(width, out.dtype), np.zeros(width, out.dtype)
@@ -200,7 +216,7 @@ def _activate_gradients(
             if activation == RELU:
                 for j in range(width):
                     g[j] = g[j] if out[i, j] > 0 else zero
-            elif activation == ELU:  # the slope is 1 above zero, σ + 1 below; out is σ times the scale
+            elif activation == ELU:  # the slope is 1 above zero and σ + 1 below; `out` is σ times the scale
                 for j in range(width):
                     g[j] *= min(out[i, j] / scaled, zero) + one
             if threshold:

@@ -1,11 +1,12 @@
-"""The heavy loops: sums of rows over a node's edges, and inner products of the two rows at an edge.
+"""The most expensive loops: sums of rows over the edges of a node, and inner products of the two rows of an edge.
 
-A node i has the entries indptr[i] … indptr[i + 1] - 1; entry q leads to the row at[q] and belongs to the edge order[q],
-or q where there is no order. Rows come in `heads`. Edge p has the coefficient factor[p] · share[p, k] for head k, and
-where its share is not positive it is passed over.
+Node i has the entries indptr[i] … indptr[i + 1] - 1. Entry q refers to the row at[q] and to the edge order[q], or to
+the edge q if there is no order. Rows have one part per head. Edge p has the coefficient factor[p] · share[p, k] for
+head k, or 0 if its share is not positive.
 
-Rows are read four at a time, all that the memory delivers to a core. Every sum is taken by one thread, in the order of
-the entries: no atomics, and the same bits for any number of threads.
+Rows are read four at a time, which is as many as the memory delivers to a core at once. One thread computes each sum,
+in the order of the entries. There are no atomic operations, and the results are the same to the bit for any number of
+threads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,18 @@ Entries = tuple[Tensor, Tensor, Tensor | None]  # indptr, at, order
 
 
 def sums(entries: Entries, factor: Tensor, share: Tensor | None, rows: Tensor, scale: float = 1.0) -> Tensor:
-    """out[i, k] = scale · Σ_q factor · share · rows[at[q], k]; rows and out are nodes × heads × d."""
+    """Return out[i, k] = scale · Σ_q factor · share · rows[at[q], k].
+
+    Args:
+        entries: The entries of each node: indptr, at and order.
+        factor: Factor of each edge.
+        share: Share of each edge and head. None means ones.
+        rows: Rows of the nodes (nodes × heads × d).
+        scale: A factor of all sums.
+
+    Returns:
+        The sums (nodes × heads × d).
+    """
     out = empty(rows, len(entries[0]) - 1, *rows.shape[1:])
     with shared_threads():
         _sums(blocks(entries[0]), *arrays(*entries, factor, share), scale, *arrays(rows, out))
@@ -34,20 +46,35 @@ def products(
     entries: Entries, factor: Tensor, share: Tensor | None, own: Tensor, rows: Tensor, scale: float = 1.0,
     *, with_sums: bool,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """t[p, k] = scale · ⟨own[i, k], rows[at[q], k]⟩ for every edge, passed over or not; and, on demand, `sums` from the
-    same reading of the rows."""
+    """Return t[p, k] = scale · ⟨own[i, k], rows[at[q], k]⟩ for every edge, even if its share is not positive.
+
+    Args:
+        entries: The entries of each node: indptr, at and order.
+        factor: Factor of each edge.
+        share: Share of each edge and head. None means ones.
+        own: Rows of the nodes that have the entries (nodes × heads × d).
+        rows: Rows that the entries refer to (nodes × heads × d).
+        scale: A factor of all products and sums.
+        with_sums: Whether to compute `sums` in the same pass over the rows.
+
+    Returns:
+        The products (edges × heads), and the result of `sums` or None.
+    """
     out = empty(rows, *own.shape) if with_sums else None
-    found = empty(rows, len(factor), rows.shape[1])
-    found[int(entries[0][-1]) :] = 0  # edges that are filling
+    inner = empty(rows, len(factor), rows.shape[1])
+    inner[int(entries[0][-1]) :] = 0  # padding entries
     with shared_threads():
-        _products(blocks(entries[0]), *arrays(*entries, factor, share), scale, *arrays(own, rows, found, out))
-    return found, out
+        _products(blocks(entries[0]), *arrays(*entries, factor, share), scale, *arrays(own, rows, inner, out))
+    return inner, out
 
 
 @helper
 def _part(share: Array | None, p: int, k: int, factor: float) -> Any:
-    """The coefficient of an edge of this factor: none where its share is not positive, but NaN where it is NaN, and no
-    branch to be guessed wrong."""
+    """Return the coefficient of edge p for head k, given its factor.
+
+    It is 0 if the share is not positive, and NaN if the share is NaN. The formula has no branch that the processor
+    could mispredict.
+    """
     if share is None:
         return factor
     half = factor * share.dtype.type(0.5)
@@ -59,6 +86,7 @@ def _sums(
     blocks: Array, indptr: Array, at: Array, order: Array, factor: Array, share: Array, scale: float,
     rows: Array, out: Array,
 ) -> None:  # fmt: skip
+    """Fill `out` with the result of `sums`."""
     _, heads, width = rows.shape
     scaled = rows.dtype.type(scale)
     for block in numba.prange(BLOCKS):
@@ -71,7 +99,7 @@ def _sums(
                 if factor[p] != 0:
                     where[count], edge[count], f[count] = at[q], p, scaled * factor[p]
                     count += 1
-            for m in range(count, count + -count % 4):  # whole groups of four
+            for m in range(count, count + -count % 4):  # complete a group of four
                 where[m], edge[m], f[m] = where[count - 1], edge[count - 1], 0
             for k in range(heads):
                 for j in range(width):
@@ -92,6 +120,7 @@ def _products(
     blocks: Array, indptr: Array, at: Array, order: Array, factor: Array, share: Array, scale: float,
     own: Array, rows: Array, found: Array, out: Array,
 ) -> None:  # fmt: skip
+    """Fill `found` with the inner products and, unless it is None, `out` with the result of `sums`."""
     _, heads, width = rows.shape
     scaled, zero = rows.dtype.type(scale), rows.dtype.type(0)
     for block in numba.prange(BLOCKS):

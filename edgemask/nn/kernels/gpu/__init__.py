@@ -1,7 +1,8 @@
-"""The edge-wise operators on a GPU, in Triton: one program per node (and head), driven by where its edges begin.
+"""The edge-wise operators on a GPU, in Triton.
 
-Only positions inside `indptr` are read as edges, so arrays may be longer than what they hold (padding). No atomics:
-every sum is taken by one program in a fixed order, and the same inputs give the same bits.
+Most kernels run one program per node, or per node and head, which reads the node's edges from `indptr`. Positions
+outside `indptr` are never read as edges, so arrays may be padded. There are no atomic operations: one program computes
+each sum in a fixed order, and the same inputs give the same results to the bit.
 """
 
 from edgemask.nn.kernels.gpu.aggregate import aggregate, gcn_weights, product

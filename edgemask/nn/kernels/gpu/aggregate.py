@@ -13,16 +13,18 @@ from torch.autograd.function import once_differentiable
 from edgemask.nn.kernels.gpu.common import accumulator
 from edgemask.nn.tensors import Edges
 
-TILE = 32  # edges a program reads at once; with one warp a program, which is the fastest for rows of this kind
+TILE = 32  # edges that a program reads at once; one warp per program is the fastest for such rows
 
 
 def aggregate(edges: Edges, weight: Tensor, h: Tensor) -> Tensor:
-    """As `edgemask.nn.aggregate.aggregate`."""
+    """Implement `edgemask.nn.aggregate.aggregate`."""
     out: Tensor = _Aggregate.apply(weight, h, edges)
     return out
 
 
 class _Aggregate(torch.autograd.Function):
+    """The product of the weighted adjacency matrix and h, with gradients for the weights and h."""
+
     @staticmethod
     def forward(ctx: Any, weight: Tensor, h: Tensor, edges: Edges) -> Tensor:
         weight, h = weight.contiguous(), h.contiguous()
@@ -58,8 +60,16 @@ def product(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The CSR matrix (indptr, columns, values) times h; with `order`, entry q has the value values[order[q]]. The
-    result is of `dtype`, or h's."""
+    """Return the product of the CSR matrix (indptr, columns, values) and h.
+
+    Args:
+        indptr: Where the entries of each row begin.
+        columns: Column of each entry.
+        values: Value of each entry.
+        h: The dense matrix.
+        order: If given, entry q has the value values[order[q]].
+        dtype: Type of the result. None means that of h.
+    """
     rows, width = len(indptr) - 1, h.shape[1]
     out = h.new_empty(rows, width, dtype=dtype or h.dtype)
     if rows and width:
@@ -77,7 +87,7 @@ def _product(
     indptr, columns, values, order, h, out, width,
     ORDERED: tl.constexpr, TILE: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out[row] = Σ_q values[q] · h[columns[q]], one block of columns of h per program."""
+    """Compute out[row] = Σ_q values[q] · h[columns[q]] for one block of columns of h per program."""
     row = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
@@ -96,7 +106,7 @@ def _product(
 
 @triton.jit
 def _dots(indptr, columns, g, h, out, width, TILE: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr):
-    """out[q] = ⟨g[row], h[columns[q]]⟩ for every entry q of the row."""
+    """Compute out[q] = ⟨g[row], h[columns[q]]⟩ for every entry q of the row."""
     row = tl.program_id(0).to(tl.int64)
     begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
     for start in range(begin, end, TILE):
@@ -113,14 +123,16 @@ def _dots(indptr, columns, g, h, out, width, TILE: tl.constexpr, ACC: tl.constex
 
 
 def gcn_weights(edges: Edges, s: Tensor | None = None) -> Tensor:
-    """As `edgemask.nn.aggregate.gcn_weights`."""
+    """Implement `edgemask.nn.aggregate.gcn_weights`."""
     out: Tensor = _GCNWeights.apply(edges.spread(s), edges)
     return out
 
 
 class _GCNWeights(torch.autograd.Function):
-    """w_e = i_u s_e i_v with i = degree^{-1/2}; backward, with I_x = Σ_{e at x} ∂w_e s_e i_{other end}:
-    ∂s_e = ∂w_e i_u i_v - ½ i_v³ I_v."""
+    """The weights w_e = i_u s_e i_v with i = degree^{-1/2}.
+
+    The gradient is ∂s_e = ∂w_e i_u i_v - ½ i_v³ I_v with I_x = Σ_{e at x} ∂w_e s_e i_{other end}.
+    """
 
     @staticmethod
     def forward(ctx: Any, s: Tensor, edges: Edges) -> Tensor:
@@ -150,6 +162,7 @@ class _GCNWeights(torch.autograd.Function):
 
 @triton.jit
 def _inverse_degree(indptr, s, inverse, TILE: tl.constexpr, ACC: tl.constexpr):
+    """Compute i_v = degree^{-1/2}."""
     row = tl.program_id(0).to(tl.int64)
     begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
     total = tl.zeros([TILE], ACC)
@@ -161,6 +174,7 @@ def _inverse_degree(indptr, s, inverse, TILE: tl.constexpr, ACC: tl.constexpr):
 
 @triton.jit
 def _normalise(indptr, src, s, inverse, weight, TILE: tl.constexpr):
+    """Compute w_e = i_u s_e i_v for the edges into a node."""
     row = tl.program_id(0).to(tl.int64)
     begin, end, own = tl.load(indptr + row), tl.load(indptr + row + 1), tl.load(inverse + row)
     for start in range(begin, end, TILE):
@@ -172,7 +186,7 @@ def _normalise(indptr, src, s, inverse, weight, TILE: tl.constexpr):
 
 @triton.jit
 def _outgoing(starts, dst, order, grad, s, inverse, out, TILE: tl.constexpr, ACC: tl.constexpr):
-    """out[u] = Σ_{e: u→v} ∂w_e s_e i_v."""
+    """Compute out[u] = Σ_{e: u→v} ∂w_e s_e i_v."""
     row = tl.program_id(0).to(tl.int64)
     begin, end = tl.load(starts + row), tl.load(starts + row + 1)
     total = tl.zeros([TILE], ACC)
@@ -187,6 +201,7 @@ def _outgoing(starts, dst, order, grad, s, inverse, out, TILE: tl.constexpr, ACC
 
 @triton.jit
 def _mask_gradient(indptr, src, grad, s, inverse, outgoing, grad_s, TILE: tl.constexpr, ACC: tl.constexpr):
+    """Compute ∂s_e = ∂w_e i_u i_v - ½ i_v³ I_v for the edges into a node."""
     row = tl.program_id(0).to(tl.int64)
     begin, end, own = tl.load(indptr + row), tl.load(indptr + row + 1), tl.load(inverse + row)
     total = tl.zeros([TILE], ACC)

@@ -1,13 +1,13 @@
-"""The masked attention operator on a GPU: one pass over the edges forward, one and a light one backward.
+"""The masked attention operator on a GPU: one kernel forward, and one heavy and two light kernels backward.
 
 With β = exp(e) / Σ over the edges into v, gate factor f (1 for "attention", s for the others) and dropout factor m
 (0 or 1 / (1 - p), from a counter-based stream), an edge's coefficient is a = β f m and
 
-    _forward   per (v, head)  out_v = Σ_{e: u→v} a z_u; of the softmax only its scale and sum are kept
-    T          per (v, head)  ⟨∂out_v, out_v⟩ = Σ β f t with t = m ⟨∂out_v, z_u⟩, without a pass over the edges
-    _messages  per (u, head)  from one reading of ∂out_v: ∂z_u = Σ_{e: u→v} a ∂out_v and, through the softmax, the
+    _forward   per (v, head)  out_v = Σ_{e: u→v} a z_u; only the scale and the sum of the softmax are stored
+    _inner     per v          T = ⟨∂out_v, out_v⟩ = Σ β f t with t = m ⟨∂out_v, z_u⟩, without a pass over the edges
+    _messages  per (u, head)  in one pass over ∂out_v: ∂z_u = Σ_{e: u→v} a ∂out_v and, through the softmax, the
                               gradient ∂r of each logit before the LeakyReLU, and ∂logit_src_u = Σ ∂r
-    _incoming  per (v, head)  ∂logit_dst_v = Σ ∂r, and each node's share of ∂c = Σ s ∂r
+    _incoming  per v          ∂logit_dst_v = Σ ∂r, and each node's share of ∂c = Σ s ∂r
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edgemask.nn.kernels import SLOPE as _SLOPE
 from edgemask.nn.kernels.gpu.common import accumulator
 from edgemask.nn.tensors import Edges
 
-TILE, WARPS = 32, 1  # edges a program reads at once, and with how many warps
+TILE, WARPS = 32, 1  # edges that a program reads at once, and its number of warps
 MESSAGE, ATTENTION, SOFTMAX = (tl.constexpr(GATES.index(g)) for g in ("message", "attention", "softmax"))
 LARGEST, SLOPE = tl.constexpr(_LARGEST), tl.constexpr(_SLOPE)
 
@@ -42,16 +42,21 @@ def attend(
     gate: Gate,
     dropout: float = 0.0,
 ) -> Tensor:
-    """As `edgemask.nn.attention.attend`. Dropout takes one number from the device's default generator per call."""
+    """Implement `edgemask.nn.attention.attend`.
+
+    With dropout, each call draws one number from the device's default generator.
+    """
     if gate == "softmax":
-        c = torch.zeros_like(c)  # no logit term
-    logit_src, logit_dst = (t.to(c.dtype) for t in (logit_src, logit_dst))  # from bfloat16, where z is of it
+        c = torch.zeros_like(c)  # this gate has no logit term
+    logit_src, logit_dst = (t.to(c.dtype) for t in (logit_src, logit_dst))  # they may be bfloat16 if z is
     weight = edges.spread(s).to(logit_dst.dtype)
     out: Tensor = _Attend.apply(z, logit_src, logit_dst, weight, c, edges, GATES.index(gate), dropout)
     return out
 
 
 class _Attend(torch.autograd.Function):
+    """Masked attention; the top of this module has the equations."""
+
     @staticmethod
     def forward(
         ctx: Any, z: Tensor, logit_src: Tensor, logit_dst: Tensor, weight: Tensor, c: Tensor,
@@ -101,7 +106,7 @@ class _Attend(torch.autograd.Function):
                 TILE=TILE, ACC=accumulator(weight), HEADS=triton.next_power_of_2(heads), num_warps=1,
             )  # fmt: skip
         grad_weight = None
-        if wants_weight:  # through the logit (c is 0 under "softmax"), and as the gate's factor
+        if wants_weight:  # through the logit (c is 0 for the gate "softmax") and through the gate's factor
             grad_weight = slopes @ c
             if gated:
                 grad_weight = grad_weight + factors.sum(1)
@@ -119,7 +124,7 @@ class _Attend(torch.autograd.Function):
 
 @triton.jit
 def _logit(a, b, c, s):
-    """The logit and the slope of its LeakyReLU; the constant in the precision of the rest."""
+    """Return the logit and the slope of its LeakyReLU. The slope has the precision of the inputs."""
     r = a + b + c * s
     slope = tl.where(r > 0, tl.full([], 1, r.dtype), tl.full([], SLOPE, r.dtype))
     return slope * r, slope
@@ -127,7 +132,7 @@ def _logit(a, b, c, s):
 
 @triton.jit
 def _kept(seed, number, DROP: tl.constexpr):
-    """The dropout factor: 0, or 1 / (1 - p); draw `number` of the Philox stream of `seed`."""
+    """Return the dropout factor, 0 or 1 / (1 - p), from draw `number` of the Philox stream of `seed`."""
     return tl.where(tl.rand(seed, number) >= DROP, 1.0 / (1.0 - DROP), 0.0)
 
 
@@ -137,6 +142,7 @@ def _forward(
     GATE: tl.constexpr, DROP: tl.constexpr,
     TILE: tl.constexpr, ACC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Compute out_v, and the scale and the sum of its softmax, for one head."""
     v, k = tl.program_id(0).to(tl.int64), tl.program_id(1)
     j = tl.arange(0, BLOCK)
     begin, end = tl.load(indptr + v), tl.load(indptr + v + 1)
@@ -148,7 +154,7 @@ def _forward(
         u = tl.load(src + p, mask=there, other=0)
         s = tl.load(weight + p, mask=there, other=0.0)
         e, _ = _logit(tl.load(logit_src + u * heads + k, mask=there, other=0.0), b, ck, s)
-        if GATE == SOFTMAX:  # an absent edge must not set the scale for the others
+        if GATE == SOFTMAX:  # an edge of weight 0 must not set the scale for the others
             there = there & (s != 0)
         most = tl.maximum(most, tl.where(there, e, -float("inf")))
     scale = tl.max(most, 0)
@@ -179,6 +185,7 @@ def _forward(
 
 @triton.jit
 def _inner(grad, out, inner, heads, width, ACC: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr):
+    """Compute ⟨grad, out⟩ for all heads of a node."""
     v, k, j = tl.program_id(0).to(tl.int64), tl.arange(0, HEADS), tl.arange(0, WIDTH)
     at, inside = (v * heads + k)[:, None] * width + j[None, :], (k < heads)[:, None] & (j < width)[None, :]
     product = tl.load(grad + at, mask=inside, other=0.0).to(ACC) * tl.load(out + at, mask=inside, other=0.0).to(ACC)
@@ -192,6 +199,7 @@ def _messages(
     GATE: tl.constexpr, DROP: tl.constexpr,
     TILE: tl.constexpr, ACC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Compute the gradients of z_u, of logit_src_u and of the logits of all edges out of u, for one head."""
     u, k = tl.program_id(0).to(tl.int64), tl.program_id(1)
     j = tl.arange(0, BLOCK)
     begin, end = tl.load(starts + u), tl.load(starts + u + 1)
@@ -238,6 +246,7 @@ def _messages(
 def _incoming(
     indptr, weight, slopes, grad_dst, shares, heads, TILE: tl.constexpr, ACC: tl.constexpr, HEADS: tl.constexpr
 ):  # fmt: skip
+    """Compute the gradient of logit_dst_v, and the share of v in the gradient of c, for all heads."""
     v = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, HEADS)
     begin, end = tl.load(indptr + v), tl.load(indptr + v + 1)

@@ -1,4 +1,4 @@
-"""The budget's threshold b, mean σ(logit + b) = ρ, found on a GPU without the host looking on."""
+"""The budget's threshold b, with mean σ(logit + b) = ρ, found on a GPU without synchronising with the host."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ import triton.language as tl
 from torch import Tensor
 
 PROGRAMS, TILE = 128, 1024
-ITERATIONS = 30  # enough to halve a bracket as wide as float32 logits are large down to their precision
+ITERATIONS = 30  # enough to bisect a bracket as wide as the largest logit down to float32 precision
 
 
 def budget_root(logits: Tensor, count: Tensor, rho: float) -> Tensor:
-    """b for the first `count` of the logits, found as by `edgemask.methods.edgemask.bracketed_newton`.
+    """Return b for the first `count` logits, found as by `edgemask.nn.budget.bracketed_newton`.
 
-    A launch is one iteration: every program takes the step that the last launch's partial sums ask for, the same in
-    all of them, and sums its share of the logits at the new b.
+    Each launch is one iteration. Every program computes the same step from the partial sums of the previous launch, and
+    then sums its share of the logits at the new b.
+
+    Args:
+        logits: The logits, followed by padding entries.
+        count: Number of logits without padding, as 1 value on the device.
+        rho: The budget ρ in (0, 1).
     """
-    state = logits.new_empty(ITERATIONS + 1, 4)  # low, high, b, settled
+    state = logits.new_empty(ITERATIONS + 1, 4)  # low, high, b, and 1 if the search has converged
     partial = logits.new_empty(ITERATIONS + 1, 3 * PROGRAMS)
     numbers = rho, math.log(rho / (1 - rho)), 4 * torch.finfo(logits.dtype).eps
     sizes = {"PROGRAMS": PROGRAMS, "TILE": TILE, "num_warps": 4}
@@ -33,7 +38,7 @@ def budget_root(logits: Tensor, count: Tensor, rho: float) -> Tensor:
 
 @triton.jit
 def _extent(logits, count, partial, PROGRAMS: tl.constexpr, TILE: tl.constexpr):
-    """Each program's least, largest and sum of its share."""
+    """Compute the minimum, the maximum and the sum of each program's share of the logits."""
     me, total = tl.program_id(0), tl.load(count)
     least, most = tl.full([TILE], float("inf"), tl.float32), tl.full([TILE], -float("inf"), tl.float32)
     sums = tl.zeros([TILE], tl.float32)
@@ -53,6 +58,7 @@ def _iterate(
     logits, count, state, partial, new_state, new_partial, rho, target, tolerance,
     FIRST: tl.constexpr, PROGRAMS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
+    """Update the bracket and b (bracketed Newton), and sum σ and σ' of each program's share of the logits."""
     me, total, p = tl.program_id(0), tl.load(count), tl.arange(0, PROGRAMS)
     one, two = tl.load(partial + p), tl.load(partial + PROGRAMS + p)
     if FIRST:
@@ -65,7 +71,7 @@ def _iterate(
         low, high = tl.where(error > 0, low, b), tl.where(error > 0, b, high)
         middle = (low + high) / 2
         done = (settled > 0) | (tl.abs(error) <= tolerance) | (middle == low) | (middle == high)
-        newton = b - error / slope  # infinite or undefined where all σ are flat
+        newton = b - error / slope  # infinite or NaN if all slopes are 0
         b = tl.where(done, b, tl.where((low < newton) & (newton < high), newton, middle))
         settled = tl.where(done, 1.0, 0.0)
     if me == 0:

@@ -1,4 +1,4 @@
-"""What the kernels share."""
+"""Common parts of the Triton kernels."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from torch import Tensor
 
 
 def accumulator(values: Tensor) -> Any:
-    """The type sums are taken in: float64 for float64, else float32."""
+    """Return the Triton type in which sums are computed: float64 for float64 values, otherwise float32."""
     return tl.float64 if values.dtype == torch.float64 else tl.float32

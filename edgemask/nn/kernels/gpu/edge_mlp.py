@@ -1,4 +1,4 @@
-"""The MaskNet's edge scores Σ_j w_j ReLU(a_u + b_v + x_e) on a GPU: nothing of size edges × hidden is formed."""
+"""The MaskNet's edge scores Σ_j w_j ReLU(a_u + b_v + x_e) on a GPU, without an edges × hidden tensor."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from torch.autograd.function import once_differentiable
 from edgemask.nn.kernels.gpu.common import accumulator
 from edgemask.nn.tensors import Edges
 
-TILE = 16  # edges a program reads at once
-ROWS = 8  # nodes a program takes one after another, so that the partial sums of ∂w stay few
+TILE = 16  # edges that a program reads at once
+ROWS = 8  # nodes that a program handles one after another, to limit the number of partial sums of ∂w
 
 
 def edge_mlp(edges: Edges, at_src: Tensor, at_dst: Tensor, extra: Tensor | None, w: Tensor) -> Tensor:
-    """As `edgemask.nn.kernels.reference.edge_mlp`."""
+    """Implement `edgemask.nn.edge_mlp.edge_mlp`."""
     out: Tensor = _EdgeMLP.apply(at_src, at_dst, extra, w, edges)
     return out
 
 
 class _EdgeMLP(torch.autograd.Function):
+    """The edge scores and their gradients."""
+
     @staticmethod
     def forward(ctx: Any, at_src: Tensor, at_dst: Tensor, extra: Tensor | None, w: Tensor, edges: Edges) -> Tensor:
         a, b, w = at_src.contiguous(), at_dst.contiguous(), w.contiguous()
@@ -47,7 +49,7 @@ class _EdgeMLP(torch.autograd.Function):
         spread = grad.new_zeros(len(edges.src)).index_copy(0, edges.real, grad)  # self-loops have no score
         order, starts = edges.by_source
         extra = ctx.settings["EXTRA"]
-        number = edges.real  # the position among the real edges, needed with `extra` alone
+        number = edges.real  # placeholder; the position among the real edges is needed only with `extra`
         if extra:
             number = torch.zeros_like(edges.src).index_copy(
                 0, edges.real, torch.arange(edges.num_real, device=a.device)
@@ -73,6 +75,7 @@ def _scores(
     real, src, dst, a, b, x, w, out, count,
     TILE: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EXTRA: tl.constexpr,
 ):  # fmt: skip
+    """Compute the scores of a tile of real edges."""
     e = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
     j = tl.arange(0, BLOCK)
     there = e < count
@@ -93,6 +96,7 @@ def _by_destination(
     TILE: tl.constexpr, ACC: tl.constexpr, ROWS: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, EXTRA: tl.constexpr,
 ):  # fmt: skip
+    """Compute the gradient of b for a run of nodes, that of x for the edges into them, and a part of that of w."""
     program = tl.program_id(0).to(tl.int64)
     j = tl.arange(0, BLOCK)
     columns = j < WIDTH
@@ -109,7 +113,7 @@ def _by_destination(
             u = tl.load(src + p, mask=there, other=0)
             g = tl.load(grad + p, mask=there, other=0.0)
             h = own[None, :] + tl.load(a + u[:, None] * WIDTH + j[None, :], mask=inside, other=0.0)
-            if EXTRA:  # a self-loop has no number of its own, and no gradient
+            if EXTRA:  # a self-loop has no number and no gradient
                 e = tl.load(number + p, mask=there, other=0)
                 inside = inside & (g != 0)[:, None]
                 h += tl.load(x + e[:, None] * WIDTH + j[None, :], mask=inside, other=0.0)
@@ -127,6 +131,7 @@ def _by_source(
     starts, dst, order, number, grad, a, b, x, w, grad_a,
     TILE: tl.constexpr, ACC: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EXTRA: tl.constexpr,
 ):  # fmt: skip
+    """Compute the gradient of a for one node."""
     u = tl.program_id(0).to(tl.int64)
     j = tl.arange(0, BLOCK)
     columns = j < WIDTH

@@ -1,4 +1,4 @@
-"""What a layer does at its nodes, on a GPU: bias, nonlinearity and dropout in one pass, attention logits in one."""
+"""Operators on single nodes on a GPU: bias, nonlinearity and dropout in one pass, attention logits in another."""
 
 from __future__ import annotations
 
@@ -13,23 +13,28 @@ from torch.autograd.function import once_differentiable
 from edgemask.nn.kernels import ACTIVATIONS, Activation
 from edgemask.nn.kernels.gpu.common import accumulator
 
-ROWS, COLUMNS = 16, 128  # of a program's tile
-NODES = 8  # a program takes one after another, so that the partial sums of the vectors' gradients stay few
+ROWS, COLUMNS = 16, 128  # size of a program's tile
+NODES = 8  # nodes that a program handles one after another, to limit the number of partial sums of ∂a_src and ∂a_dst
 NONE, RELU, ELU = (tl.constexpr(ACTIVATIONS.index(a)) for a in ("none", "relu", "elu"))
 
 
 def head_mean(h: Tensor) -> Tensor:
-    """As `edgemask.nn.nodes.head_mean`."""
+    """Implement `edgemask.nn.nodes.head_mean`."""
     return h.mean(1)
 
 
 def activate(h: Tensor, bias: Tensor | None, activation: Activation, dropout: float = 0.0) -> Tensor:
-    """As `edgemask.nn.nodes.activate`. Dropout takes one number from the device's default generator per call."""
+    """Implement `edgemask.nn.nodes.activate`.
+
+    With dropout, each call draws one number from the device's default generator.
+    """
     out: Tensor = _Activate.apply(h, bias, ACTIVATIONS.index(activation), dropout)
     return out
 
 
 class _Activate(torch.autograd.Function):
+    """Bias, activation and dropout."""
+
     @staticmethod
     def forward(ctx: Any, h: Tensor, bias: Tensor | None, kind: int, dropout: float) -> Tensor:
         h = h.contiguous()
@@ -65,6 +70,7 @@ class _Activate(torch.autograd.Function):
 
 @triton.jit
 def _tile(h, bias, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BIAS: tl.constexpr, ACC: tl.constexpr):
+    """Return the positions of a tile, which of them exist, its columns, and its values h + bias."""
     i = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     j = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     at, inside = i[:, None] * columns + j[None, :], (i < rows)[:, None] & (j < columns)[None, :]
@@ -79,6 +85,7 @@ def _activate(
     h, bias, seed, out, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     KIND: tl.constexpr, DROP: tl.constexpr, BIAS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
+    """Compute σ(h + bias) with dropout on a tile."""
     at, inside, _, x = _tile(h, bias, rows, columns, ROWS, COLUMNS, BIAS, ACC)
     if KIND == RELU:
         x = tl.maximum(x, 0.0)
@@ -94,6 +101,7 @@ def _activate_backward(
     h, bias, seed, grad, grad_h, sums, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     KIND: tl.constexpr, DROP: tl.constexpr, BIAS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
+    """Compute the gradient of h on a tile, and the tile's part of the gradient of the bias."""
     at, inside, j, x = _tile(h, bias, rows, columns, ROWS, COLUMNS, BIAS, ACC)
     g = tl.load(grad + at, mask=inside, other=0.0).to(ACC)
     if DROP > 0:
@@ -108,12 +116,14 @@ def _activate_backward(
 
 
 def head_logits(z: Tensor, a_src: Tensor, a_dst: Tensor) -> tuple[Tensor, Tensor]:
-    """As `edgemask.nn.nodes.head_logits`."""
+    """Implement `edgemask.nn.nodes.head_logits`."""
     at_src, at_dst = _HeadLogits.apply(z, a_src, a_dst)
     return at_src, at_dst
 
 
 class _HeadLogits(torch.autograd.Function):
+    """The products a_src·z and a_dst·z."""
+
     @staticmethod
     def forward(ctx: Any, z: Tensor, a_src: Tensor, a_dst: Tensor) -> tuple[Tensor, Tensor]:
         z, a_src, a_dst = z.contiguous(), a_src.contiguous(), a_dst.contiguous()
@@ -144,6 +154,7 @@ class _HeadLogits(torch.autograd.Function):
 def _head_logits(
     z, a_src, a_dst, at_src, at_dst, heads, width, ACC: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr
 ):
+    """Compute a_src·z and a_dst·z of one node, for all heads."""
     v, k, j = tl.program_id(0).to(tl.int64), tl.arange(0, HEADS), tl.arange(0, WIDTH)
     at, inside = k[:, None] * width + j[None, :], (k < heads)[:, None] & (j < width)[None, :]
     x = tl.load(z + v * heads * width + at, mask=inside, other=0.0).to(ACC)
@@ -158,6 +169,7 @@ def _head_logits_backward(
     z, a_src, a_dst, up_src, up_dst, grad_z, shares_src, shares_dst, nodes, heads, width,
     NODES: tl.constexpr, ACC: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
+    """Compute the gradient of z for a run of nodes, and their part of the gradients of a_src and a_dst."""
     program, k, j = tl.program_id(0).to(tl.int64), tl.arange(0, HEADS), tl.arange(0, WIDTH)
     at, inside = k[:, None] * width + j[None, :], (k < heads)[:, None] & (j < width)[None, :]
     src, dst = tl.load(a_src + at, mask=inside, other=0.0), tl.load(a_dst + at, mask=inside, other=0.0)
