@@ -49,6 +49,7 @@ def test_score_is_the_estimators_metric(model):
     assert model.score(C) == macro_f1(C.y, model.predict_proba(C))
 
 
+@pytest.mark.slow
 def test_training_beats_guessing_on_the_unseen_domain():
     longer = EdgeMaskClassifier(**TINY | {"epochs": 60}, lr=0.02, alpha=(0.0,), select="last").fit([A, B])
     assert longer.score(C) > 0.3  # 5 equally likely classes

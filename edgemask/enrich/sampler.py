@@ -160,14 +160,15 @@ class Sampler:
 def unrank(rank: Tensor) -> tuple[Tensor, Tensor]:
     """Return the pair a < b of rank r = b(b - 1)/2 + a, in the order (0,1), (0,2), (1,2), (0,3), …
 
-    b = ⌊(1 + √(1 + 8r))/2⌋. In float64 the rounded root never makes b too small, but it can make b too large by one.
-    One comparison of integers corrects this, up to 3·10⁹ nodes.
+    b = ⌊(1 + √(1 + 8r))/2⌋. In float64 the rounded root can make b too large or too small by one, depending on the
+    CPU's instructions. Two comparisons of integers correct this, up to 3·10⁹ nodes.
 
     >>> [t.tolist() for t in unrank(torch.arange(4))]
     [[0, 0, 1, 0], [1, 2, 2, 3]]
     """
     b = ((1 + torch.sqrt(1 + 8 * rank.double())) / 2).long()
     b -= (b * (b - 1) // 2 > rank).long()
+    b += (b * (b + 1) // 2 <= rank).long()
     return rank - b * (b - 1) // 2, b
 
 

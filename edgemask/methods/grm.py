@@ -49,7 +49,7 @@ from edgemask.methods.views import backbone, representation_width
 from edgemask.nn.aggregate import aggregate
 from edgemask.nn.backbone import Backbone
 from edgemask.nn.tasknet import tasknet
-from edgemask.nn.tensors import Edges, SparseMatrix
+from edgemask.nn.tensors import Edges, SparseMatrix, rows
 
 BLOCK = 8192  # neighbourhoods classified at a time at inference
 
@@ -93,10 +93,10 @@ class Generator(nn.Module):
         if nodes is None:
             all_nodes = torch.arange(edges.num_nodes, device=mean.device)
             blocks = (self.egos(all_nodes[i : i + BLOCK], edges, s) for i in range(0, len(all_nodes), BLOCK))
-            return torch.cat([self.classify(mean[members], presence) for members, presence in blocks])
+            return torch.cat([self.classify(rows(mean, members), presence) for members, presence in blocks])
         members, presence = self.egos(nodes, edges, s, torch.rand(len(nodes), device=mean.device))
-        m = mean[members]
-        z = m + log_std[members].exp() * torch.randn_like(m)
+        m = rows(mean, members)
+        z = m + rows(log_std, members).exp() * torch.randn_like(m)
         return self.classify(z, presence), mean[nodes], log_std[nodes]
 
     def latents(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -184,7 +184,7 @@ class GRM(Method):
             logits, mean, log_std = self.wrapped["task"](source.domain.x, edges, None, drawn)
             losses[f"loss {name}"] = F.cross_entropy(logits, y)
             divergences[f"divergence {name}"] = divergence(
-                mean, log_std, task.prior_mean[y], task.prior_log_std[y]
+                mean, log_std, rows(task.prior_mean, y), rows(task.prior_log_std, y)
             ).mean()
             latents.append(mean)
             labels.append(y)

@@ -309,3 +309,17 @@ def skeleton(graph: Graph, device: torch.device) -> GraphTensors:
         labelled=torch.tensor(np.flatnonzero(graph.first_labels >= 0), device=device),
         graph=graph,
     )
+
+
+def rows(values: Tensor, index: Tensor) -> Tensor:
+    """Return `values[index]` for an index of any shape with repeated rows, with a deterministic gradient.
+
+    On a CPU, torch adds the gradients of repeated rows in the order in which its threads arrive. The gradient of
+    `index_select` adds them in the order of the index. On a GPU it is the other way round.
+
+    >>> rows(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1, 0], [1, 1]])).shape
+    torch.Size([2, 2, 2])
+    """
+    if values.device.type != "cpu":
+        return values[index]
+    return values.index_select(0, index.reshape(-1)).reshape(*index.shape, *values.shape[1:])

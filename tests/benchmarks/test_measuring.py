@@ -46,6 +46,7 @@ def test_peaks_are_measured_during_the_block():
     assert peak["process"]["host"] >= peak["block"]["host"]
 
 
+@pytest.mark.slow
 def test_a_fresh_process_does_the_job_with_the_threads_of_the_setup(tmp_path):
     setup = Setup("cpu", 1, str(tmp_path))
     assert isolated(setup, machine) == machine(setup)

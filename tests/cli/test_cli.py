@@ -121,6 +121,7 @@ def test_a_fetch_reports_files_that_are_present(data_root: Path):
 BENCH = ("bench", "synthetic", "--option", "nodes=80", "--protocol", "alpha+beta→gamma", *SETS, "--device", "cpu")
 
 
+@pytest.mark.slow
 def test_a_benchmark_without_data_reports_the_missing_files(tmp_path: Path):
     result = call("bench", "elliptic", "--method", "erm-mlp", "--data-root", tmp_path, "--offline", status=1)
     assert "data not available" in result.stdout
@@ -128,6 +129,7 @@ def test_a_benchmark_without_data_reports_the_missing_files(tmp_path: Path):
     assert "edgemask data fetch elliptic" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_failed_download_is_reported_and_the_table_is_still_printed(tmp_path: Path, monkeypatch):
     def out_of_reach(self, file):
         raise DataError(f"{file.path}: the origin does not answer")
@@ -138,6 +140,7 @@ def test_a_failed_download_is_reported_and_the_table_is_still_printed(tmp_path: 
     assert "data not available" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_benchmark_run_prints_its_table_and_keeps_a_record_per_seed(tmp_path: Path):
     result = call(*BENCH, "--method", "edgemask-dg-star", "--seeds", 2)
     assert "edgemask-dg-star epochs=3" in result.stdout
@@ -149,6 +152,7 @@ def test_a_benchmark_run_prints_its_table_and_keeps_a_record_per_seed(tmp_path: 
     assert all(r["options"]["nodes"] == 80 and r["recipe"]["epochs"] == 3 for r in records)
 
 
+@pytest.mark.slow
 def test_a_second_call_reuses_the_records_and_a_larger_one_adds_to_them(tmp_path: Path, monkeypatch):
     few = ("--method", "erm-mlp", "--set", "select=source-val", "--results", "kept")
     first = call(*BENCH, *few, "--seeds", 1)
@@ -163,6 +167,7 @@ def test_a_second_call_reuses_the_records_and_a_larger_one_adds_to_them(tmp_path
     assert before.items() <= after.items()
 
 
+@pytest.mark.slow
 def test_a_stock_recipe_may_replace_a_methods_own(tmp_path: Path):
     small = [*SETS[:-2], "--set", "alpha=0"]
     text = call(
@@ -280,6 +285,7 @@ def test_fit_predict_evaluate_explain(graphs: list[Path], tmp_path: Path):
         assert f"{part['mask'].mean():.3f}" in text
 
 
+@pytest.mark.slow
 def test_training_in_batches_and_inference_in_blocks(tmp_path: Path):
     for graph in (A, B, C):
         write_graph(graph, tmp_path / f"{graph.name}.npz")

@@ -66,6 +66,7 @@ def test_a_suite_runs_once_writes_its_tables_and_reuses_its_records(tmp_path: Pa
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "results").rglob("*.json")} == files
 
 
+@pytest.mark.slow
 def test_the_report_page_is_written_with_the_tables_on_request(tmp_path: Path):
     said = call("reproduce", "tiny", "--only-show", "--report", "--results", few(tmp_path), "-o", "all").output
     assert {p.name for p in (tmp_path / "all").iterdir()} == {"tiny.md", "tiny.tex", "tiny.csv", "report.html"}
@@ -117,6 +118,7 @@ def test_a_report_without_records_is_refused():
     )
 
 
+@pytest.mark.slow
 def test_a_report_prints_its_path_and_number_of_records(tmp_path: Path):
     said = call("report", "--results", few(tmp_path), "-o", "page.html").output
     assert "page.html: 2 records" in said
@@ -133,6 +135,7 @@ def test_outside_a_checkout_the_papers_tables_are_refused(monkeypatch, tmp_path:
     )
 
 
+@pytest.mark.slow
 def test_outside_a_checkout_the_report_has_a_table_per_benchmark(monkeypatch, tmp_path: Path):
     results = few(tmp_path)
     monkeypatch.setattr("edgemask.cli.paper.CHECKOUT", tmp_path)

@@ -313,6 +313,7 @@ def test_two_concurrent_fetches_succeed(tmp_path: Path, origin: Origin) -> None:
     assert content(tmp_path) == {"sub/file.bin": BODY}
 
 
+@pytest.mark.slow
 def test_partial_file_of_a_killed_fetch_is_never_read(tmp_path: Path, origin: Origin) -> None:
     file = origin.file(Reply(BODY, times=1024, length=1 << 30, stall=True), Reply())
     code = f"from edgemask.data.store import File, Store; Store({str(tmp_path)!r}).get({file!r})"

@@ -51,6 +51,7 @@ def true_recall(x, lists):
 CASES = {"dense": blobs(32), "odd width": blobs(31), "narrow": blobs(6), "wide": blobs(300), "sparse": words()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x", CASES.values(), ids=CASES)
 def test_nearly_all_neighbours_are_found_and_in_order(x):
     lists, w = approximate_knn(x, K, seed=0), similarities(x)

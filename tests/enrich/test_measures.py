@@ -112,6 +112,7 @@ def test_disjoint_copies_add_their_logarithm():
         assert spectral_entropy(sp.block_diag([a] * copies)) == pytest.approx(spectral_entropy(a) + math.log(copies))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degree", [2, 4, 20])
 def test_the_estimate_on_10_000_nodes_is_within_5_thousandths(degree):
     """The graph consists of blocks of 500 nodes, whose eigenvalues are all computed."""

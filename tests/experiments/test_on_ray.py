@@ -175,6 +175,7 @@ def test_each_kind_is_planned_once_and_requests_the_planned_resources(events, tm
     assert {settings.device for _, _, settings, _ in ray.calls} == {"cuda"}
 
 
+@pytest.mark.slow
 def test_no_more_tasks_are_submitted_than_fit_on_the_cluster(events, tmp_path: Path):
     ray = FakeRay({"CPU": 0}, {"CPU": 2}, {"CPU": 1})
     found = events(ray, [Toy(s, str(tmp_path / "log")) for s in range(9)])

@@ -245,6 +245,7 @@ def test_the_job_is_checked_before_anything_is_measured():
 # ---- real measurements -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_probe_measures_enrichment_epochs_and_peaks():
     config = recipe("robust", **SMALL)
     measured = probe.measure("edgemask-dg-star", config, [graph("a", 600)], [], torch.device("cpu"))
@@ -256,6 +257,7 @@ def test_a_probe_measures_enrichment_epochs_and_peaks():
     assert set(measured["enrich"][0]["seconds"]) >= {"knn", "spectral"}
 
 
+@pytest.mark.slow
 def test_a_probe_of_batches_separates_rounds_from_their_shared_work():
     config = recipe("robust", batch_size=100, fan_out=3, **SMALL)
     measured = probe.measure("edgemask-dg-star", config, [graph("a", 600)], [], torch.device("cpu"))
@@ -263,6 +265,7 @@ def test_a_probe_of_batches_separates_rounds_from_their_shared_work():
     assert measured["round"] > 0
 
 
+@pytest.mark.slow
 def test_a_plan_is_close_to_the_measured_time():
     sources, config = [graph("a", 800), graph("b", 500)], recipe("robust", epochs=6, **SMALL)
     stamps: list[float] = []

@@ -117,6 +117,7 @@ def test_missing_data_is_not_a_failure_of_a_worker(log, tmp_path: Path):
 # ---- the driver --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_only_tasks_without_a_record_are_run_and_each_once(log, tmp_path: Path):
     first = Scripted()
     run_all([Toy(1, log)], ResultStore(tmp_path / "r"), first, quiet)
@@ -150,6 +151,7 @@ def test_missing_data_alone_is_not_a_failure(log, tmp_path: Path):
     assert run_all([Toy(0, log)], ResultStore(tmp_path / "r"), absent, quiet).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_record_that_another_driver_wrote_first_counts_as_done(log, tmp_path: Path):
     ours, theirs = ResultStore(tmp_path / "r"), ResultStore(tmp_path / "r")
     run_all([Toy(0, log)], theirs, Scripted(), quiet)
@@ -159,6 +161,7 @@ def test_a_record_that_another_driver_wrote_first_counts_as_done(log, tmp_path: 
     assert contents(tmp_path / "r").items() > before.items()
 
 
+@pytest.mark.slow
 def test_a_damaged_file_in_place_of_a_record_is_a_failure(log, tmp_path: Path):
     run_all([Toy(0, log)], ResultStore(tmp_path / "r"), Scripted(), quiet)
     (path,) = contents(tmp_path / "r")

@@ -65,6 +65,7 @@ def test_an_unseen_graph_of_another_size_is_predicted(trained, family):
     np.testing.assert_allclose(p.sum(1), 1, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_seed_decides_all(trained, family):
     name, trainer = trained
     np.testing.assert_array_equal(predicted(trainer, family["unseen"]), predicted(fit(name, family), family["unseen"]))

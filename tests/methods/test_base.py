@@ -173,6 +173,7 @@ def test_a_seed_decides_everything_and_the_callers_random_state_nothing(make, ch
     assert torch.equal(weights(runs[0]), weights(runs[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "backbone"), [(ERM, "gcn"), (ERM, "gat"), (ERM, "gin"), (ERM, "sgc"), (Game, "gcn")])
 def test_the_loss_falls_under_sampling(make, backbone):
     recipe = STILL.replace(backbone=backbone, heads=2, fan_out=4, shards=2, lr=0.02)
@@ -187,6 +188,7 @@ def test_a_masknet_may_see_edge_inputs_of_a_batch(inputs):
     assert all(np.isfinite(v) for v in records[0].values())
 
 
+@pytest.mark.slow
 def test_a_fit_in_batches_resumes_to_the_bit(tmp_path):
     recipe = TINY.replace(shards=2, fan_out=5, average=0.2, inference_batch=25, select="source-val", epochs=4)
     whole, choice = Fit(Game, recipe, [A, B]).run()

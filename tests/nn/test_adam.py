@@ -68,5 +68,6 @@ sys.exit(any(name in sys.modules for name in ("torch._dynamo", "triton")))
 """
 
 
+@pytest.mark.slow
 def test_a_fit_on_a_cpu_does_not_load_torchs_compiler():
     assert subprocess.run([sys.executable, "-c", FIT], timeout=100, check=False).returncode == 0

@@ -118,6 +118,7 @@ def test_dropout_uses_the_same_pattern_forward_and_backward(gate: str) -> None:
     assert torch.equal(out, gpu.attend(edges, z, a, b, s, c, gate=gate, dropout=0.4))
 
 
+@pytest.mark.slow
 def test_dropout_keeps_the_mean() -> None:
     edges = graph("dense")
     n = edges.num_nodes
@@ -130,6 +131,7 @@ def test_dropout_keeps_the_mean() -> None:
     assert torch.stack(draws).mean().item() == pytest.approx(1, abs=0.15)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_dropped_attention_by_finite_differences() -> None:
     edges = graph("sparse")
     inputs = [draw(edges.num_nodes, 1, 2), draw(edges.num_nodes, 1, seed=4), draw(edges.num_nodes, 1, seed=5)]

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from edgemask.graph import Graph
-from edgemask.nn.tensors import Edges, GraphTensors, SparseMatrix
+from edgemask.nn.tensors import Edges, GraphTensors, SparseMatrix, rows
 
 CPU = torch.device("cpu")
 
@@ -144,3 +144,15 @@ def test_the_first_of_several_labels_is_used(graph):
 def test_the_error_about_missing_labels_names_the_graph(graph):
     with pytest.raises(ValueError, match="graph 'g' has no labels"):
         GraphTensors.of(graph.without_labels()).labels()
+
+
+@pytest.mark.parametrize("shape", [(40,), (40, 3)])
+def test_rows_are_those_of_plain_indexing_and_so_are_their_gradients(shape):
+    index = torch.randint(7, shape)
+    values = torch.randn(7, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.equal(rows(values, index), values[index])
+    weight = torch.randn(*shape, 5, dtype=torch.float64)
+    (ours,), (plain,) = (
+        torch.autograd.grad((taken * weight).sum(), values) for taken in (rows(values, index), values[index])
+    )
+    torch.testing.assert_close(ours, plain)

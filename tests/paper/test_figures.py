@@ -242,6 +242,7 @@ def test_series_differ_by_more_than_colour():
     assert len({str(look.line) for look in LOOKS}) == len(LOOKS)
 
 
+@pytest.mark.slow
 def test_equal_records_give_equal_bytes(tmp_path, monkeypatch):
     growth(tmp_path, "2 cores", (10_000, 100_000))
     names = ("flow", "complexity", "theory", "ablation_lambda")
@@ -428,6 +429,7 @@ def test_a_single_graph_size_has_no_exponent(tmp_path):
 # ---- files -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_file_name_determines_the_format(store, tmp_path):
     save("complexity", store, tmp_path / "new" / "a.svg")
     assert (tmp_path / "new" / "a.svg").read_text(encoding="utf-8") == draw("complexity", store)

@@ -357,6 +357,7 @@ def test_a_sparsity_weight_above_every_gradient_turns_all_edges_down() -> None:
 # ---- the report ----
 
 
+@pytest.mark.slow
 @ALL
 def test_report_is_consistent(setting: str) -> None:
     trained, domain = game(**SETTINGS[setting])

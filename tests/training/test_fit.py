@@ -41,6 +41,7 @@ def test_the_process_that_compiles_the_kernels_trains_as_those_that_find_them_co
     assert first == later
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [Game, ERM])
 def test_training_is_deterministic_in_its_seed(make):
     first, second = (weights(Fit(make, TINY, [A, B], seed=5)) for _ in range(2))
@@ -59,6 +60,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("select", ["last", "source-val", "leave-one-source-out", "validation"])
 @pytest.mark.parametrize("stop", [1, 5, 11, 17])
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path, select, stop):
@@ -108,6 +110,7 @@ def test_a_checkpoint_of_another_task_is_refused(tmp_path: Path):
         Fit(Game, TINY, [A, C], checkpoint_path=path).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("select", ["last", "source-val"])
 def test_a_fit_on_relabelled_sources_learns_as_well_from_the_same_nodes(monkeypatch, select):
     r = TINY.replace(epochs=60, lr=1e-2, select=select)

@@ -17,6 +17,7 @@ from edgemask.training.trainer import collapse_advice
 from tests.training.toys import TINY, A, B, C, same, weights
 
 
+@pytest.mark.slow
 def test_the_loss_falls():
     trainer, _ = Fit(Game, TINY.replace(epochs=60, lr=1e-2), [A, B]).run()
     losses = [r["loss a"] for r in trainer.history]
