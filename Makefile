@@ -41,8 +41,8 @@ test-portable: setup
 	@ATEN_CPU_CAPABILITY=default $(PYTEST) -n 2 -m "numerical and not slow and not browser and not paper"
 	@echo "== Numba for a generic CPU"
 	@NUMBA_CPU_NAME=generic $(PYTEST) -n 2 -m "numerical and not slow and not browser and not paper"
-	@echo "== two OpenMP threads"
-	@OMP_NUM_THREADS=2 $(PYTEST) -n 2 -m "numerical and not slow and not browser and not paper"
+	@echo "== two OpenMP threads, in one process"
+	@OMP_NUM_THREADS=2 $(PYTEST) -m "numerical and not slow and not browser and not paper"
 
 test-browser: setup
 	@if [ ! -x /usr/bin/chromium ]; then \

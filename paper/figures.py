@@ -45,7 +45,8 @@ from edgemask.report.figure_style import (
 )
 from edgemask.runtime.atomic import replacing
 from paper.growth import COLUMNS
-from paper.suites import OTHERS, SUITES
+from paper.runs import OTHERS
+from paper.suites import SUITES
 
 Drawing = Callable[[ResultStore], Figure]
 FIGURES: dict[str, Drawing] = {}

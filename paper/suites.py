@@ -7,62 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from edgemask.config import Recipe, recipe
-from edgemask.data import benchmark
 from edgemask.errors import InputError
 from edgemask.experiments.records import Record, ResultStore, Task
 from edgemask.methods.registry import method_spec
 from edgemask.report.page import Section
-from edgemask.report.suite import SEEDS, CellSpec, RunSet, Suite, TableSpec
+from edgemask.report.suite import CellSpec, RunSet, Suite, TableSpec
 from paper import cells as value
 from paper.findings import FINDINGS
 from paper.growth import growth
 from paper.published import NAMES, SHOWN, figure
-
-STAR, BASE, PLAIN = "edgemask-dg-star", "edgemask-dg", "erm-gcn-enriched"
-HEADLINE = 10  # number of seeds of the two headline methods
-CITATION = ("AC→D", "AD→C", "CD→A")
-PROTOCOLS = {
-    "citation": CITATION,
-    "cora": ("env0→env2-9",),
-    "photo": ("env0→env2-9",),
-    "facebook100": ("triple1→available",),
-    "twitch": ("DE→ES,FR,PTBR,RU,TW",),
-    "elliptic": ("t07–t11→t17–t49",),
-    "arxiv": ("2011→2016,2018,2020",),
-}
-OTHERS = {"cora": "Cora", "photo": "Photo", "facebook100": "FB-100", "twitch": "Twitch"}
-# Every ablation runs in two forms of the game: our recipe, and the paper's networks in the variant that does not
-# collapse and comes closest to the paper's figures.
-ROBUST = recipe("robust")
-ATTENTION = recipe("paper", gate="attention", knn_ratio=0.5, spectral_ratio=0.02, epochs=100, average=0.05)
-FORMS = {"`robust`": ROBUST, "GAT, attention gate, averaged weights": ATTENTION}
-
-
-def run_set(
-    where: str,
-    method: str,
-    recipe: Recipe,
-    protocols: tuple[str, ...] = (),
-    seeds: int = SEEDS,
-    also: tuple[str, ...] = (),
-) -> RunSet:
-    """Return the runs of a method on a benchmark.
-
-    If the benchmark has a validation domain, every method chooses its epoch on it.
-
-    Args:
-        where: Name of the benchmark.
-        method: Name of the method, or `enrichment` for measures of the enriched graphs.
-        recipe: All settings.
-        protocols: Names of the protocols; those in `PROTOCOLS` if empty.
-        seeds: Number of seeds, starting at 0.
-        also: Extras to record.
-    """
-    validated = bool(benchmark(where).protocol(PROTOCOLS[where][0]).validation)
-    if method != "enrichment" and validated and recipe.select == "last":
-        recipe = recipe.replace(select="validation")
-    return RunSet(where, method, recipe, protocols or PROTOCOLS[where], seeds, also)
-
+from paper.runs import ATTENTION, BASE, CITATION, FORMS, OTHERS, PLAIN, PROTOCOLS, ROBUST, STAR, default, run_set
 
 # ---- the paper's results ---------------------------------------------------------------------------------
 
@@ -70,15 +24,6 @@ def run_set(
 def label(name: str) -> str:
     """Return the name of a method, with the paper's name in brackets if it has one."""
     return f"{name} ({NAMES[name]})" if name in NAMES else name
-
-
-def default(name: str, where: str) -> RunSet:
-    """Return the runs of a method with its default recipe.
-
-    The two headline methods have more seeds on the citation networks and on Twitch.
-    """
-    seeds = HEADLINE if name in (STAR, PLAIN) and where in ("citation", "twitch") else SEEDS
-    return run_set(where, name, method_spec(name).recipe, seeds=seeds)
 
 
 def citation_entries(row: str, runs: RunSet, paper_row: str = "") -> Iterator[CellSpec]:

@@ -19,9 +19,11 @@ import torch
 
 import edgemask
 from edgemask import BENCHMARKS, RECIPES, EdgeMaskClassifier, Graph, Recipe
+from edgemask.config import BACKBONES
 from edgemask.experiments.records import ResultStore, identity
 from edgemask.experiments.run import Run
 from edgemask.methods.registry import METHODS
+from edgemask.nn.tasknet import tasknet
 from edgemask.runtime import checkpoint as trained_files
 from edgemask.training.fit import Fit
 from paper.suites import SUITES
@@ -112,6 +114,10 @@ def networks() -> dict[str, Any]:
     for name, entry in METHODS.items():
         method = entry.make(entry.recipe.replace(k=0, clusters=0), 8, 3, 0, cpu)
         found[name] = {key: list(t.shape) for key, t in method.networks.state_dict().items()}
+    for name in BACKBONES:
+        found[f"backbone {name}"] = {
+            key: list(t.shape) for key, t in tasknet(Recipe(backbone=name), 8, 3).state_dict().items()
+        }
     return found
 
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from edgemask.config import RECIPES, Recipe, recipe
+from edgemask.config import BACKBONES, RECIPES, Recipe, recipe
 from edgemask.errors import InputError
 
 ILLEGAL = [
@@ -20,7 +20,7 @@ ILLEGAL = [
     ("spectral_ratio", -0.1, "a number in [0, 1]"),
     ("knn_ratio", None, "a number in [0, 1]"),
     ("spectral_budget", float("inf"), "a number in [0, inf) or None"),
-    ("backbone", "transformer", "one of gat, gcn, gin, sgc, egc, mlp"),
+    ("backbone", "transformer", f"one of {', '.join(BACKBONES)}"),
     ("layers", 0, "an integer in [1, inf)"),
     ("layers", 2.0, "an integer in [1, inf)"),
     ("layers", True, "an integer in [1, inf)"),

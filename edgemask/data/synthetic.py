@@ -220,6 +220,17 @@ class _Lottery:
 
     Each node owns as many consecutive integers (tickets) as its weight, and the nodes of a block are contiguous. A draw
     inside or outside a block is therefore a draw from a range of tickets.
+
+    Args:
+        weight: Number of tickets of each node.
+        block: Block of each node.
+        blocks: Number of blocks.
+
+    Attributes:
+        order: Nodes sorted by block.
+        block: Block of each node in that order.
+        ends: For each node in that order, the ticket after its last one.
+        ranges: First ticket of each block, and the ticket after its last one (2 × blocks).
     """
 
     def __init__(self, weight: Ints, block: Ints, blocks: int):
@@ -227,7 +238,7 @@ class _Lottery:
         self.block = block[self.order]
         self.ends = np.cumsum(weight[self.order])
         bounds = np.concatenate([[0], self.ends])[np.searchsorted(self.block, np.arange(blocks + 1))]
-        self.ranges = np.stack([bounds[:-1], bounds[1:]])  # first ticket of each block, and the one after its last
+        self.ranges = np.stack([bounds[:-1], bounds[1:]])
 
     def pairs(self, rng: np.random.Generator, count: int, outer: Ints, hole: Ints) -> tuple[Ints, Ints]:
         """Draw up to `count` pairs of nodes.

@@ -67,7 +67,7 @@ def approximate_knn(x: Any, k: int, *, seed: int) -> Array:
     keep = min(2 * k, nodes - 1)  # with longer lists than needed, the descent reaches more nodes
     lists, similarity, fresh = empty_lists(nodes, keep)
     with faiss_threads(faiss), shared_threads():
-        index, order = inverted_file(faiss, points, seed)
+        index, order = build_inverted_file(faiss, points, seed)
         # From here on, nodes are numbered in that order: similar nodes are then close in memory.
         rows, place = rows_of(unit[order], np.float32), np.empty(nodes, dtype=np.int64)
         place[order] = np.arange(nodes)
@@ -121,10 +121,20 @@ def project(unit: Any, seed: int) -> Array:
     return rows
 
 
-def inverted_file(faiss: Any, points: Array, seed: int) -> tuple[Any, Array]:
-    """Return an index of `points` by inner product, and the nodes in the order of their cells."""
+def build_inverted_file(faiss: Any, points: Array, seed: int) -> tuple[Any, Array]:
+    """Build a faiss index of points by inner product, with cells of about `CELL` nodes and 4-bit codes.
+
+    Args:
+        faiss: The module.
+        points: One row per node.
+        seed: Seed of the centres of cells and codes.
+
+    Returns:
+        The index, and all nodes sorted by the cell they are in.
+    """
     nodes, width = points.shape
     cells = max(1, nodes // CELL)
+    # IVF: cells. PQ…x4fsr: each pair of columns is a 4-bit code of the residual from the centre of the cell.
     index = faiss.index_factory(width, f"IVF{cells},PQ{width // 2}x4fsr", faiss.METRIC_INNER_PRODUCT)
     for part, name in ((index.cp, "cells"), (index.pq.cp, "codes")):  # rough centres work as well as exact ones
         part.seed, part.niter, part.min_points_per_centroid = derive(seed, name) % 2**31, 6, 1
@@ -133,8 +143,9 @@ def inverted_file(faiss: Any, points: Array, seed: int) -> tuple[Any, Array]:
     index.train(points[np.sort(train)])
     index.add(points)
     index.nprobe = min(PROBES, cells)
-    cell = index.invlists
-    order = [faiss.rev_swig_ptr(cell.get_ids(c), cell.list_size(c)).copy() for c in range(cells) if cell.list_size(c)]
+    lists = index.invlists
+    sizes = [lists.list_size(c) for c in range(cells)]
+    order = [faiss.rev_swig_ptr(lists.get_ids(c), size).copy() for c, size in enumerate(sizes) if size]
     return index, np.concatenate(order)
 
 

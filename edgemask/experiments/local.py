@@ -56,7 +56,7 @@ class Local:
         Raises:
             WorkerLostError: A worker process could not start.
         """
-        threads = max(1, cores() // self.jobs)
+        threads = threads_per_worker(self.jobs)
         waiting, alone = deque(range(len(tasks))), deque[int]()
         lost, crowded = set[int](), set[int]()
         workers: list[Worker] = []
@@ -167,6 +167,12 @@ def _exit_with_driver() -> None:
     assert driver is not None
     driver.join()
     os._exit(1)
+
+
+def threads_per_worker(jobs: int) -> int:
+    """Return the threads of each of `jobs` workers: their share of the cores, but not more than OMP_NUM_THREADS."""
+    share, wanted = max(1, cores() // jobs), os.environ.get("OMP_NUM_THREADS", "")
+    return min(share, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else share
 
 
 def default_jobs(device: str) -> int:

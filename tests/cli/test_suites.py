@@ -13,7 +13,7 @@ from edgemask.errors import InputError
 from edgemask.experiments.records import ResultStore, write_pack
 from edgemask.methods.registry import method_spec
 from edgemask.report.suite import CellSpec, RunSet, Suite, TableSpec
-from paper import cells, suites
+from paper import cells, runs, suites
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = method_spec("erm-mlp").recipe.replace(epochs=2)
@@ -24,7 +24,7 @@ TINY = Suite("tiny", "A tiny suite", (TableSpec("Tiny", "Micro-F1.", (CellSpec("
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setitem(suites.SUITES, "tiny", TINY)
-    monkeypatch.setitem(suites.PROTOCOLS, "synthetic", ("alpha+beta→gamma",))
+    monkeypatch.setitem(runs.PROTOCOLS, "synthetic", ("alpha+beta→gamma",))
     monkeypatch.chdir(tmp_path)
 
 

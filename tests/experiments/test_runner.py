@@ -291,6 +291,7 @@ def test_environment_variables_are_restored(monkeypatch):
 def test_a_worker_that_dies_affects_only_its_own_task(log, tmp_path: Path, monkeypatch):
     """A worker may be killed once but not twice. A task that runs out of memory is repeated alone."""
     monkeypatch.setattr(local, "cores", lambda: 6)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     acts = {1: "die once", 2: "die", 3: "raise", 4: "crowded once"}
     toys = [Toy(s, log, 0.1, acts.get(s, "")) for s in range(9)]
     run = Run("synthetic", OPTIONS, benchmark("synthetic").protocols[0], "erm-mlp", PLAIN, 0)
@@ -384,3 +385,12 @@ def test_a_stopped_run_keeps_its_records_stops_its_workers_and_says_how_to_conti
     assert psutil.wait_procs(workers, timeout=20)[1] == []
     assert 1 <= len(ResultStore(root)) < 50
     assert ResultStore(root).rejected == {}
+
+
+@pytest.mark.parametrize(("given", "threads"), [(None, 3), ("", 3), ("1", 1), ("8", 3), ("many", 3)])
+def test_workers_share_the_cores_and_respect_the_users_number_of_threads(given, threads, monkeypatch):
+    monkeypatch.setattr(local, "cores", lambda: 6)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    assert local.threads_per_worker(2) == threads

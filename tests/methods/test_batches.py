@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from edgemask.config import Recipe
+from edgemask.config import BACKBONES, Recipe
 from edgemask.graph import Graph
 from edgemask.methods.batches import Batches, Neighbours, scramble
 from edgemask.methods.edgemask import Game
@@ -20,7 +20,6 @@ from edgemask.nn.tensors import Edges, GraphTensors, features, skeleton
 CPU = torch.device("cpu")
 N, INPUTS, CLASSES = 80, 5, 3
 SMALL = Recipe(heads=2, hidden=4, batch_size=10)
-BACKBONES = ["gat", "gcn", "gin", "sgc", "mlp"]
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def test_a_batchs_logits_are_those_of_the_whole_graph(backbone, layers, fan_out)
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("backbone", ["gat", "gcn", "gin", "sgc"])
+@pytest.mark.parametrize("backbone", [name for name, spec in BACKBONES.items() if spec.uses_edges])
 def test_no_hop_of_a_batch_is_more_than_its_logits_need(backbone):
     recipe = SMALL.replace(backbone=backbone)
     net, g, seeds = network(recipe), graph(500, degree=2), torch.tensor([3, 470, 12, 241])

@@ -16,7 +16,8 @@ from edgemask.report.comparison import ABSENT, Cell
 from edgemask.report.suite import CellSpec, RunSet
 from paper import baselines, cells, results, suites
 from paper.published import SHOWN, TABLES
-from paper.suites import ROBUST, STAR, SUITES, all_tasks, run_set, suite
+from paper.runs import ROBUST, STAR, run_set
+from paper.suites import SUITES, all_tasks, suite
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -260,13 +260,13 @@ def measure(
                 deadline = time.perf_counter() + PATIENCE
             measured.append(probe.measure(level))
             now, last = time.perf_counter(), i + 1 == len(sizes)
-            if i and not last and now + forecast(measured[-1], now - start, sizes[i + 1] / size) > deadline:
+            if i and not last and now + next_level_seconds(measured[-1], now - start, sizes[i + 1] / size) > deadline:
                 break
     return probe.seconds, measured
 
 
-def forecast(measured: dict[str, Any], seconds: float, growth: float) -> float:
-    """Predict the seconds that a larger level will take.
+def next_level_seconds(measured: dict[str, Any], seconds: float, growth: float) -> float:
+    """Predict how many seconds the next level will take: a larger stand-in of the graphs, see `measure`.
 
     The neighbour search is assumed to grow with the square of the size, and everything else in proportion to it.
 

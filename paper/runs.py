@@ -1,0 +1,62 @@
+"""The runs that suites share: protocols, recipes, and methods with their defaults."""
+
+from __future__ import annotations
+
+from edgemask.config import Recipe, recipe
+from edgemask.data import benchmark
+from edgemask.methods.registry import method_spec
+from edgemask.report.suite import SEEDS, RunSet
+
+STAR, BASE, PLAIN = "edgemask-dg-star", "edgemask-dg", "erm-gcn-enriched"
+HEADLINE = 10  # number of seeds of the two headline methods
+CITATION = ("AC→D", "AD→C", "CD→A")
+PROTOCOLS = {
+    "citation": CITATION,
+    "cora": ("env0→env2-9",),
+    "photo": ("env0→env2-9",),
+    "facebook100": ("triple1→available",),
+    "twitch": ("DE→ES,FR,PTBR,RU,TW",),
+    "elliptic": ("t07–t11→t17–t49",),
+    "arxiv": ("2011→2016,2018,2020",),
+}
+OTHERS = {"cora": "Cora", "photo": "Photo", "facebook100": "FB-100", "twitch": "Twitch"}
+# Every ablation runs in two forms of the game: our recipe, and the paper's networks in the variant that does not
+# collapse and comes closest to the paper's figures.
+ROBUST = recipe("robust")
+ATTENTION = recipe("paper", gate="attention", knn_ratio=0.5, spectral_ratio=0.02, epochs=100, average=0.05)
+FORMS = {"`robust`": ROBUST, "GAT, attention gate, averaged weights": ATTENTION}
+
+
+def run_set(
+    where: str,
+    method: str,
+    recipe: Recipe,
+    protocols: tuple[str, ...] = (),
+    seeds: int = SEEDS,
+    also: tuple[str, ...] = (),
+) -> RunSet:
+    """Return the runs of a method on a benchmark.
+
+    If the benchmark has a validation domain, every method chooses its epoch on it.
+
+    Args:
+        where: Name of the benchmark.
+        method: Name of the method, or `enrichment` for measures of the enriched graphs.
+        recipe: All settings.
+        protocols: Names of the protocols; those in `PROTOCOLS` if empty.
+        seeds: Number of seeds, starting at 0.
+        also: Extras to record.
+    """
+    validated = bool(benchmark(where).protocol(PROTOCOLS[where][0]).validation)
+    if method != "enrichment" and validated and recipe.select == "last":
+        recipe = recipe.replace(select="validation")
+    return RunSet(where, method, recipe, protocols or PROTOCOLS[where], seeds, also)
+
+
+def default(name: str, where: str) -> RunSet:
+    """Return the runs of a method with its default recipe.
+
+    The two headline methods have more seeds on the citation networks and on Twitch.
+    """
+    seeds = HEADLINE if name in (STAR, PLAIN) and where in ("citation", "twitch") else SEEDS
+    return run_set(where, name, method_spec(name).recipe, seeds=seeds)
