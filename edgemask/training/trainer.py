@@ -92,9 +92,11 @@ class Trainer:
     def stalled(self) -> bool:
         """Whether the last `patience` evaluations brought no better score."""
         patience = self.method.recipe.patience
-        scores = [{k: v for k, v in r.items() if k.startswith("select")} for r in self.history]
-        tops = [max(s.values()) for s in scores if s]
-        return 0 < patience <= len(tops) - 1 - int(np.argmax(tops)) if tops else False
+        if not patience:
+            return False
+        scores = [[v for k, v in record.items() if k.startswith("select")] for record in self.history]
+        best = [max(own) for own in scores if own]
+        return bool(best) and patience <= len(best) - 1 - int(np.argmax(best))
 
     def step(self) -> dict[str, float]:
         """Train for one epoch and return its record. All randomness is derived from the seed and the epoch.
