@@ -30,12 +30,16 @@ class BackboneSpec:
         path: Dotted path of its class. It is imported when a network is built.
         extra_hops: 1 if messages are weighted by the degrees of both ends, which reach one hop further; else 0.
         uses_edges: Whether the backbone uses the graph at all.
+        rounds: Rounds of message passing, if their number is fixed. By default there is one per layer.
     """
 
     path: str
     extra_hops: int = 0
     uses_edges: bool = True
+    rounds: int | None = None
 
+
+GPR_HOPS = 10  # hops of the backbone `gpr`
 
 BACKBONES: dict[str, BackboneSpec] = {
     "gat": BackboneSpec("edgemask.nn.gat.MaskedGAT"),
@@ -43,6 +47,9 @@ BACKBONES: dict[str, BackboneSpec] = {
     "gin": BackboneSpec("edgemask.nn.gin.GIN"),
     "sgc": BackboneSpec("edgemask.nn.sgc.SGC", extra_hops=1),
     "egc": BackboneSpec("edgemask.nn.egc.EGC", extra_hops=1),
+    "mix": BackboneSpec("edgemask.nn.mix.Mix", extra_hops=1),
+    "sage": BackboneSpec("edgemask.nn.sage.SAGE", extra_hops=1),
+    "gpr": BackboneSpec("edgemask.nn.gpr.GPR", extra_hops=1, rounds=GPR_HOPS),
     "mlp": BackboneSpec("edgemask.nn.mlp.MLP", uses_edges=False),
 }
 
@@ -306,7 +313,7 @@ class Recipe:
             legal = "None, an integer of at least 1 (-1 keeps all neighbours), or a tuple of such integers"
             raise InputError(f"fan_out must be {legal}, got {self.fan_out!r}")
         if isinstance(self.fan_out, tuple) and len(self.fan_out) != self.hops:
-            degrees = " (the last one is needed for degrees)" if self.hops > self.layers else ""
+            degrees = " (the last one is needed for degrees)" if BACKBONES[self.backbone].extra_hops else ""
             raise InputError(
                 f"fan_out needs one value per hop: {self.hops} for {self.backbone} with {self.layers} layers"
                 f"{degrees}, got {self.fan_out!r}"
@@ -340,10 +347,10 @@ class Recipe:
     def hops(self) -> int:
         """Distance within which nodes influence a batch's logits.
 
-        One hop per layer, and one more where messages are weighted by the degrees of both ends.
+        One hop per round of message passing, and one more where messages are weighted by the degrees of both ends.
         """
         spec = BACKBONES[self.backbone]
-        return self.layers + spec.extra_hops if spec.uses_edges else 0
+        return (spec.rounds or self.layers) + spec.extra_hops if spec.uses_edges else 0
 
     def changes(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults. They identify a recipe when settings are added later."""

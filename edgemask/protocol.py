@@ -24,6 +24,7 @@ class Protocol:
         metrics: Metrics to report on each target. The first one is the main metric.
         validation: Domains used for model selection. If empty, selection uses the sources only.
         repeats: Number of seeds.
+        options: Options of the benchmark with which the domains are loaded, as (name, value) pairs.
 
     Raises:
         InputError: A role is empty, a domain has two roles, a metric is unknown, or `repeats` is less than 1.
@@ -35,6 +36,7 @@ class Protocol:
     metrics: tuple[str, ...]
     validation: tuple[str, ...] = ()
     repeats: int = 5
+    options: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         for role in ("sources", "targets", "metrics"):
@@ -60,6 +62,10 @@ class Protocol:
     def domains(self) -> tuple[str, ...]:
         """All domains: sources, validation domains and targets, in this order."""
         return (*self.sources, *self.validation, *self.targets)
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything that identifies the protocol in a record, which has the options in another place."""
+        return {name: value for name, value in vars(self).items() if name != "options"}
 
     def open(self, domains: Mapping[str, Graph]) -> tuple[Training, Exam]:
         """Split domains into the data for training and the data for testing.

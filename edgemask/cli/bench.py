@@ -70,7 +70,7 @@ def bench(
         int | None, typer.Option(min=1, help="Run seeds 0 to SEEDS - 1 (default: as many as the protocol says).")
     ] = None,
     protocol: Annotated[
-        list[str] | None, typer.Option(help="Run only this protocol. Can be repeated (default: all).")
+        list[str] | None, typer.Option(help="Run only this protocol or set of protocols. Can be repeated.")
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="Use the recipe robust, paper or released instead of the method's own.")
@@ -102,12 +102,13 @@ def bench(
     """
     source, options = find_benchmark(benchmark), pairs(option)
     source.check_options(options)
-    protocols = [source.protocol(name) for name in protocol] if protocol else source.protocols
+    protocols = source.select_protocols(protocol or ())
     recipes = {name: method_spec(name).under(recipe, **pairs(settings)) for name in method}
     labels = {n: n + (f" ({recipe})" if recipe else "") + "".join(f" {s}" for s in settings) for n in method}
+    also = ("oracle",) if oracle else ()
     tasks = {
         label: [
-            Run(benchmark, {**source.options, **options}, p, name, recipes[name], seed, ("oracle",) if oracle else ())
+            Run(benchmark, source.options_under(p, options), p, name, recipes[name], seed, also)
             for p in protocols
             for seed in range(seeds or p.repeats)
         ]

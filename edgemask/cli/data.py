@@ -10,8 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from edgemask.cli.common import DataRoot, Offline, err, out, wide
-from edgemask.data import BENCHMARKS, Store, benchmark
+from edgemask.data import BENCHMARKS, Benchmark, Store, benchmark
 from edgemask.errors import DataError
+from edgemask.protocol import Protocol
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="List, describe, verify and download benchmark data."
@@ -51,20 +52,24 @@ def data_info(
     if bench.card.notes:
         card.add_row("notes", bench.card.notes)
     available = bench.available(store)
-    for protocol in bench.protocols:
+    for kind, protocol in _protocols(bench):
         parts = [f"train {', '.join(protocol.sources)}"]
         parts += [f"validate {', '.join(protocol.validation)}"] if protocol.validation else []
         absent = [t for t in protocol.domains if t not in available]
         note = f" [data not available: {', '.join(absent)}]" if absent else ""
         targets = f"test {', '.join(protocol.targets)}"
-        card.add_row(
-            "protocol", f"{protocol.name}: {'; '.join([*parts, targets])}; {', '.join(protocol.metrics)}{note}"
-        )
+        card.add_row(kind, f"{protocol.name}: {'; '.join([*parts, targets])}; {', '.join(protocol.metrics)}{note}")
     for option, default in bench.options.items():
         card.add_row("option", f"{option} = {default!r}")
     for file in _files([name]):
         card.add_row("file", f"{store.serving(file).path} ({'available' if store.has(file) else 'missing'})")
     out.print(card, markup=False, highlight=False)
+
+
+def _protocols(bench: Benchmark) -> list[tuple[str, Protocol]]:
+    """Return the protocols of a benchmark, each with `protocol` or the name of its set."""
+    sets = [(f"set {name}", protocol) for name, own in bench.sets.items() for protocol in own]
+    return [*(("protocol", protocol) for protocol in bench.protocols), *sets]
 
 
 @app.command("verify")

@@ -53,10 +53,10 @@ def tune(
     table = Table(title=f"{benchmark}: best of {trials} trials on the sources", title_justify="left")
     for column in ("protocol", "method", "defaults", "best", "failed", "settings"):
         table.add_column(column, justify="right" if column in ("defaults", "best", "failed") else "left")
-    for p in [source.protocol(name) for name in protocol] if protocol else source.protocols:
+    for p in source.select_protocols(protocol or ()):
         if missing := missing_files(source, p, store):
             raise DataError(f"protocol {p.name!r}: data not available: {', '.join(missing)}")
-        training, _ = p.open(load_domains(source, p, store, {}))
+        training, _ = p.open(load_domains(source, p, store, dict(p.options)))
         for name in method:
             full_recipe = method_spec(name).under(recipe, **pairs(settings))
             data = {g.name: g.hash for g in training.sources}

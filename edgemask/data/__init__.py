@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgemask.data.airports import AIRPORTS
 from edgemask.data.arxiv import ARXIV
 from edgemask.data.benchmark import Benchmark, Card
 from edgemask.data.citation import CITATION
@@ -17,7 +18,7 @@ from edgemask.errors import InputError
 __all__ = ["BENCHMARKS", "Benchmark", "Card", "File", "Store", "benchmark", "read_graph", "write_graph"]
 
 BENCHMARKS: dict[str, Benchmark] = {
-    b.name: b for b in (CITATION, CORA, PHOTO, TWITCH, FACEBOOK100, ELLIPTIC, ARXIV, SYNTHETIC)
+    b.name: b for b in (CITATION, CORA, PHOTO, TWITCH, FACEBOOK100, AIRPORTS, ELLIPTIC, ARXIV, SYNTHETIC)
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from edgemask.data.store import File, Store
@@ -38,10 +39,11 @@ class Benchmark:
         name: Name of the benchmark.
         card: Its data card.
         domains: Names of its domains.
-        protocols: Its evaluation protocols.
+        protocols: Its evaluation protocols. `edgemask bench` runs these.
         files: Function that returns the files of a domain.
         read: Function that reads domains: `read(store, domains, **options)` returns the graphs by name.
         options: Options of `read` with their defaults.
+        sets: Further sets of protocols by name.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Benchmark:
     files: Callable[[str], tuple[File, ...]]
     read: Callable[..., dict[str, Graph]]
     options: Mapping[str, Any] = field(default_factory=dict)
+    sets: Mapping[str, tuple[Protocol, ...]] = field(default_factory=dict)
 
     def load(
         self, domains: Sequence[str] | None = None, *, store: Store | None = None, **options: Any
@@ -99,8 +102,31 @@ class Benchmark:
         Raises:
             InputError: The benchmark has no protocol of this name.
         """
-        for protocol in self.protocols:
+        every = [*self.protocols, *chain.from_iterable(self.sets.values())]
+        for protocol in every:
             if protocol.name == name:
                 return protocol
-        known = ", ".join(p.name for p in self.protocols)
+        known = ", ".join([*(p.name for p in every), *(f"the set {name}" for name in self.sets)])
         raise InputError(f"{self.name}: no protocol {name!r} (protocols: {known})")
+
+    def select_protocols(self, names: Sequence[str]) -> tuple[Protocol, ...]:
+        """Return the protocols of the given names of protocols and sets; the usual protocols if no name is given.
+
+        Raises:
+            InputError: The benchmark has no protocol and no set of a name.
+        """
+        if not names:
+            return self.protocols
+        return tuple(chain.from_iterable(self.sets[n] if n in self.sets else (self.protocol(n),) for n in names))
+
+    def options_under(self, protocol: Protocol, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all options with which a protocol's domains are loaded: the given ones, the protocol's, the defaults.
+
+        Raises:
+            InputError: A given option contradicts one that the protocol fixes.
+        """
+        fixed = dict(protocol.options)
+        for name, value in given.items():
+            if name in fixed and value != fixed[name]:
+                raise InputError(f"protocol {protocol.name!r} fixes {name} = {fixed[name]!r}, got {value!r}")
+        return {**self.options, **fixed, **given}

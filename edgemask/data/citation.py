@@ -13,7 +13,7 @@ from edgemask.data.benchmark import Benchmark, Card
 from edgemask.data.store import File, Store
 from edgemask.errors import InputError
 from edgemask.graph import Graph
-from edgemask.protocol import leave_one_out
+from edgemask.protocol import Protocol, leave_one_out
 
 _ORIGIN = "https://raw.githubusercontent.com/shenxiaocam/ACDNE/c6e8ffd13c0243329c109ba8e41e6be5b94a9df4"
 _SHORT = {"acmv9": "A", "citationv1": "C", "dblpv7": "D"}
@@ -64,6 +64,16 @@ def read(store: Store, domains: Sequence[str], *, labels: str) -> dict[str, Grap
     return graphs
 
 
+def _single() -> tuple[Protocol, ...]:
+    """Return the six transfers from one network to another, by target in the order D, C, A."""
+    return tuple(
+        Protocol(f"{_SHORT[source]}→{_SHORT[target]}", (source,), (target,), ("micro_f1", "macro_f1"))
+        for target in reversed(_SHORT)
+        for source in _SHORT
+        if source != target
+    )
+
+
 CITATION = Benchmark(
     name="citation",
     card=Card(
@@ -76,7 +86,8 @@ CITATION = Benchmark(
         "581 (acmv9), 166 (citationv1) and 15 (dblpv7) papers have two labels: labels='first' keeps "
         "the first, labels='multi' keeps both; no label is missing",
         shift="three sources and periods of papers: edges and word frequencies differ, vocabulary and areas do not",
-        split="leave one domain out: AC→D, AD→C, CD→A; whole graphs, no validation domain",
+        split="leave one domain out: AC→D, AD→C, CD→A; the set single has the six transfers from one network to "
+        "another; whole graphs, no validation domain",
         metric="micro-F1 and macro-F1 over all nodes; multi-label hits can be used with both label options",
         licence="not stated",
         origin="GitHub shenxiaocam/ACDNE, ACDNE_codes/input/",
@@ -90,6 +101,7 @@ CITATION = Benchmark(
         replace(p, name=p.name.replace("+", ""))
         for p in reversed(leave_one_out(tuple(_SHORT), ("micro_f1", "macro_f1"), short=_SHORT))
     ),
+    sets={"single": _single()},
     files=files,
     read=read,
     options={"labels": "first"},

@@ -53,7 +53,7 @@ class Enrichment:
         return {
             "benchmark": self.benchmark,
             "options": dict(self.options),
-            "protocol": dict(vars(self.protocol)),
+            "protocol": self.protocol.describe(),
             "kind": self.kind,
             "recipe": self.recipe.to_json(),
             "seed": self.seed,

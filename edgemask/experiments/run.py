@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -76,7 +76,7 @@ class Run:
         return {
             "benchmark": self.benchmark,
             "options": dict(self.options),
-            "protocol": dict(vars(self.protocol)),
+            "protocol": self.protocol.describe(),
             "method": self.method,
             "recipe": self.recipe.to_json(),
             "seed": self.seed,
@@ -116,7 +116,7 @@ def execute(
     if not present:
         targets = ", ".join(run.protocol.targets)
         raise DataError(f"protocol {run.protocol.name!r}: there is no data for any target ({targets})")
-    protocol = Protocol(**asdict(run.protocol) | {"targets": present})
+    protocol = replace(run.protocol, targets=present)
     training, exam = protocol.open(domains)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

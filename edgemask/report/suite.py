@@ -43,7 +43,8 @@ class RunSet:
         source = benchmark(self.benchmark)
         for name in self.protocols:
             for seed in range(self.seeds):
-                protocol, options = source.protocol(name), dict(source.options)
+                protocol = source.protocol(name)
+                options = source.options_under(protocol, {})
                 if self.method == "enrichment":
                     yield Enrichment(self.benchmark, options, protocol, self.recipe, seed)
                 else:

@@ -7,6 +7,7 @@ import pytest
 
 from edgemask.data.citation import CITATION
 from edgemask.data.store import Store
+from edgemask.errors import InputError
 from edgemask.graph import Graph
 from edgemask.metrics import score
 
@@ -80,3 +81,15 @@ def test_second_label_counts_for_hits_but_not_for_micro_f1(graphs: dict[str, Gra
     two = COUNTS["dblpv7"][2] / multi.num_nodes
     for graph, hits in ((multi, 1.0), (graphs["dblpv7"], 1 - two)):
         assert score(("micro_f1", "hits"), graph, last) == pytest.approx({"micro_f1": 1 - two, "hits": hits})
+
+
+def test_the_set_single_has_all_transfers_from_one_network() -> None:
+    protocols = CITATION.select_protocols(["single"])
+    assert [p.name for p in protocols] == ["A→D", "C→D", "A→C", "D→C", "C→A", "D→A"]
+    assert CITATION.protocol("D→A") == protocols[-1]
+    assert CITATION.select_protocols(()) == CITATION.protocols
+
+
+def test_an_unknown_protocol_names_protocols_and_sets() -> None:
+    with pytest.raises(InputError, match=r"no protocol 'X' .*AC→D.*the set single"):
+        CITATION.select_protocols(["X"])

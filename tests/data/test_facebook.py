@@ -81,12 +81,14 @@ def test_absent_schools_are_named(store: Store) -> None:
             FACEBOOK100.load(["Reed98", name], store=store)
 
 
-def test_the_available_protocol_needs_no_absent_school() -> None:
+def test_the_available_protocols_need_no_absent_school() -> None:
     names = [p.name for p in FACEBOOK100.protocols]
-    assert names == [*(f"triple{i}→Penn94,Brown11,Texas80" for i in (1, 2, 3)), "triple1→available"]
-    protocol = FACEBOOK100.protocol("triple1→available")
-    assert not ABSENT & set(protocol.domains)
-    assert protocol.validation == ("Cornell5", "Yale4")
+    available = [f"triple{i}→available" for i in (1, 2, 3)]
+    assert names == [*(f"triple{i}→Penn94,Brown11,Texas80" for i in (1, 2, 3)), *available]
+    for protocol in map(FACEBOOK100.protocol, available):
+        assert not ABSENT & set(protocol.domains)
+        assert protocol.validation == ("Cornell5", "Yale4")
+        assert len(protocol.targets) == 4
 
 
 def school(folder: Path, name: str, info: list[list[int]], edges: list[list[int]]) -> None:

@@ -18,7 +18,7 @@ from edgemask.data import shifted, unpickle
 from edgemask.data.benchmark import Benchmark
 from edgemask.data.shifted import CORA, DOMAINS, FLIP_RATES, GENERATORS, PHOTO, eerm, glorot, linear
 from edgemask.data.store import File, Store
-from edgemask.errors import DataError
+from edgemask.errors import DataError, InputError
 from edgemask.graph import Graph
 
 both = pytest.mark.parametrize("benchmark", [CORA, PHOTO], ids=lambda b: b.name)
@@ -277,3 +277,12 @@ def test_illegal_option_is_rejected_before_any_file_is_read(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         benchmark.load(store=Store(tmp_path, offline=True), **options)
+
+
+@pytest.mark.parametrize("bench", [CORA, PHOTO], ids=lambda b: b.name)
+def test_the_set_of_generator_seeds_has_three_protocols(bench):
+    protocols = bench.select_protocols(["generator_seeds"])
+    assert [bench.options_under(p, {})["generator_seed"] for p in protocols] == [0, 1, 2]
+    assert protocols[0] == bench.protocols[0]
+    with pytest.raises(InputError, match=r"fixes generator_seed = 1, got 3"):
+        bench.options_under(protocols[1], {"generator_seed": 3})

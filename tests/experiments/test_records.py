@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -260,7 +260,7 @@ def test_a_file_instead_of_the_folder_is_an_error(tmp_path: Path):
 def test_a_record_has_the_whole_protocol(store: ResultStore):
     store.add(RUN, record())
     held = dict(store.find(RUN)["protocol"])
-    assert held == json.loads(json.dumps(asdict(PROTOCOL)))
+    assert held == json.loads(json.dumps(PROTOCOL.describe()))
 
 
 # ---- packing ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class Toy:
         return {
             "benchmark": self.benchmark,
             "options": dict(self.options),
-            "protocol": asdict(self.protocol),
+            "protocol": self.protocol.describe(),
             "kind": self.kind,
             "recipe": self.recipe.to_json(),
             "seed": self.seed,

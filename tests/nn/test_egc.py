@@ -13,24 +13,16 @@ from edgemask.graph import Graph
 from edgemask.nn.blocks import logits_in_blocks
 from edgemask.nn.egc import EGC
 from edgemask.nn.tensors import Edges, GraphTensors, SparseMatrix
+from tests.nn.graphs import INPUTS, N, pairs_of, random_edges, randomise
 
-N, INPUTS, HIDDEN, CLASSES = 12, 6, 8, 3
+HIDDEN, CLASSES = 8, 3
 
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def random_edges(seed=0, n=N, count=40) -> Edges:
-    keys = np.sort(np.random.default_rng(seed).choice(n * n, count, replace=False))
-    keys = torch.tensor(keys[keys % n != keys // n])
-    return Edges.build(keys % n, keys // n, n)
-
-
 def make(layers=2, heads=4, bases=3, hidden=HIDDEN) -> EGC:
-    net = EGC(INPUTS, hidden, CLASSES, layers, heads=heads, bases=bases).eval()
-    for parameter in net.parameters():
-        torch.nn.init.normal_(parameter)
-    return net
+    return randomise(EGC(INPUTS, hidden, CLASSES, layers, heads=heads, bases=bases))
 
 
 def by_definition(net: EGC, x: torch.Tensor, edges: Edges, s: torch.Tensor) -> torch.Tensor:
@@ -64,7 +56,7 @@ def test_a_layer_equals_pyg_without_a_mask(seed, heads, bases):
     conv.comb_lin.weight.data = net.coefficients[0].weight.data.t()
     conv.comb_lin.bias.data, conv.bias.data = net.coefficients[0].bias.data, net.biases[0].data
     ours = net.collect(0, edges, net.weigh(edges, None), net.at_nodes(0, x)) + net.biases[0]
-    torch.testing.assert_close(ours, conv(x, torch.stack([edges.src, edges.dst])[:, edges.real]))
+    torch.testing.assert_close(ours, conv(x, pairs_of(edges)))
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])

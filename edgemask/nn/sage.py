@@ -1,0 +1,60 @@
+"""GraphSAGE with the GCN's normalisation and jumping knowledge.
+
+W. Hamilton, R. Ying and J. Leskovec, "Inductive Representation Learning on Large Graphs", NeurIPS 2017; K. Xu, C. Li,
+Y. Tian, T. Sonobe, K. Kawarabayashi and S. Jegelka, "Representation Learning on Graphs with Jumping Knowledge
+Networks", ICML 2018.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from edgemask.nn.aggregate import aggregate, gcn_weights
+from edgemask.nn.backbone import Backbone, InputLinear
+from edgemask.nn.tensors import Edges
+
+
+class SAGE(Backbone):
+    """A network with separate weights for a node and its neighbours.
+
+    Each layer computes h ← ReLU(LayerNorm(h W_S + Â(s) h W_N)) with the masked, normalised graph Â(s) of the GCN, and
+    dropout follows. The output layer is linear and reads the outputs of all layers, concatenated.
+    """
+
+    def __init__(self, inputs: int, hidden: int, classes: int, layers: int = 2, dropout: float = 0.5):
+        super().__init__()
+        widths = [inputs, *[hidden] * (layers - 1)]
+        self.neighbours = nn.ModuleList(InputLinear(w, hidden, bias=False) for w in widths)
+        self.own = nn.ModuleList(InputLinear(w, hidden, bias=False) for w in widths)
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in widths)
+        self.out = nn.Linear(layers * hidden, classes)
+        self.rounds, self.depth, self.hidden, self.dropout = layers, layers, hidden, dropout
+
+    def weigh(self, edges: Edges, s: Tensor | None) -> Tensor:
+        """Return the symmetric normalisation of the masked graph, as in the GCN."""
+        return gcn_weights(edges, s)
+
+    def receive(self, i: int, h: Any) -> Tensor:
+        """Return the outputs of all layers so far: finish the newest one, which is in the last columns."""
+        if i > 0:
+            new = F.dropout(F.relu(self.norms[i - 1](h[:, -self.hidden :])), self.dropout, self.training)
+            h = torch.cat([h[:, : -self.hidden], new], dim=1)
+        return h  # type: ignore[no-any-return]
+
+    def send(self, i: int, h: Any) -> Tensor:
+        """Return the message, the node's own part, and the outputs so far, which later rounds carry along."""
+        if i == self.rounds:
+            logits: Tensor = self.out(h)
+            return logits
+        last = h if i == 0 else h[:, -self.hidden :]
+        parts = [self.neighbours[i](last), self.own[i](last)]
+        return torch.cat(parts if i == 0 else [*parts, h], dim=1)
+
+    def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
+        """Sum the messages and add the node's own part. The earlier outputs come first."""
+        message, own, earlier = z.split([self.hidden, self.hidden, z.shape[1] - 2 * self.hidden], 1)
+        return torch.cat([earlier, aggregate(edges, weight, message.contiguous()) + own], dim=1)
