@@ -14,6 +14,7 @@ Gate = Literal["message", "attention", "softmax"]
 EdgeInput = Literal["origin", "structure", "predictions"]
 Precision = Literal["tf32", "float32", "bf16"]
 Bound = Literal["penalty", "dual", "budget"]
+Loss = Literal["cross-entropy", "binary"]
 Select = Literal["auto", "last", "source-val", "validation", "leave-one-source-out"]
 Law = Literal["uniform", "log", "int", "choice"]
 Value = float | int | str
@@ -242,6 +243,7 @@ class Recipe:
     lr: float = _number(1e-3, 0, open_low=True)  # learning rate of the TaskNet
     mask_lr: float = _number(1e-3, 0, open_low=True)  # learning rate of the MaskNet
     weight_decay: float = _number(5e-4, 0)  # weight decay of the TaskNet
+    loss: Loss = _choice("cross-entropy", get_args(Loss))  # `binary`: binary cross-entropy on all labels of a node
     clip: float = _number(0.0, 0)  # maximal gradient norm; 0: no clipping
     adversarial: bool = True  # False: the MaskNet gets no gradient of the loss, as in the released code
     bound: Bound = _choice("penalty", get_args(Bound))  # how the mask is limited

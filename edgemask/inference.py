@@ -36,12 +36,28 @@ def probabilities(method: Method, graph: Graph, alpha: float, *, seed: int = 0, 
     """
     domain = reading_domain(method.recipe, graph, method.device)
     logits = raw_logits(method, domain, reading_edges(method.recipe, domain, seed, cache))
-    return to_probabilities(propagate(domain.edges, logits, alpha, method.recipe.steps))
+    return to_probabilities(method.recipe, propagate(domain.edges, logits, alpha, method.recipe.steps))
 
 
-def to_probabilities(logits: Tensor) -> Array:
-    """Return the softmax of logits as a float64 array."""
-    return np.asarray(logits.double().softmax(1).cpu().numpy())
+def to_probabilities(recipe: Recipe, logits: Tensor) -> Array:
+    """Return class probabilities as a float64 array.
+
+    They are the softmax of the logits or, for networks trained with `loss = "binary"`, their sigmoid, divided by its
+    sum over the classes.
+    """
+    p = activated(recipe, logits.double())
+    return normalised(p) if recipe.loss == "binary" else np.asarray(p.cpu().numpy())
+
+
+def activated(recipe: Recipe, logits: Tensor) -> Tensor:
+    """Return the softmax of logits, or their sigmoid for networks trained with `loss = "binary"`."""
+    return logits.sigmoid() if recipe.loss == "binary" else logits.softmax(1)
+
+
+def normalised(p: Tensor) -> Array:
+    """Return non-negative values as a float64 array whose rows sum to 1."""
+    values = p.double().cpu().numpy()
+    return np.asarray(values / np.maximum(values.sum(1, keepdims=True), np.finfo(np.float64).tiny))
 
 
 def reading_domain(recipe: Recipe, graph: Graph, device: torch.device) -> GraphTensors:

@@ -62,6 +62,7 @@ ILLEGAL = [
     ),
     ("shards", 0, "an integer in [1, inf)"),
     ("inference_batch", 0, "an integer in [1, inf) or None"),
+    ("loss", "hinge", "one of cross-entropy, binary"),
     ("average", 1.5, "a number in [0, 1]"),
     ("average_from", -0.5, "a number in [0, 1]"),
     ("test_graph", "both", "one of original, enriched"),

@@ -105,8 +105,8 @@ def test_logits_are_propagated_over_the_original_edges(test_graph):
     method = trained(test_graph=test_graph)
     logits = raw_logits(method, TARGET, reading_edges(method.recipe, TARGET, 0))
     spread = propagate(TARGET.edges, logits, 0.9, method.recipe.steps)
-    assert np.array_equal(probabilities(method, TARGET.graph, 0.9), to_probabilities(spread))
-    assert np.array_equal(probabilities(method, TARGET.graph, 0.0), to_probabilities(logits))
+    assert np.array_equal(probabilities(method, TARGET.graph, 0.9), to_probabilities(method.recipe, spread))
+    assert np.array_equal(probabilities(method, TARGET.graph, 0.0), to_probabilities(method.recipe, logits))
 
 
 def test_inference_has_no_randomness_and_leaves_the_random_state_alone():
@@ -119,7 +119,7 @@ def test_inference_has_no_randomness_and_leaves_the_random_state_alone():
 
 
 def test_extreme_logits_are_still_distributions():
-    p = to_probabilities(torch.tensor([[1e4, -1e4, 0.0], [-3e38, -3e38, -3e38]]))
+    p = to_probabilities(Recipe(), torch.tensor([[1e4, -1e4, 0.0], [-3e38, -3e38, -3e38]]))
     np.testing.assert_allclose(p, [[1, 0, 0], [1 / 3] * 3])
 
 

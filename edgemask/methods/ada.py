@@ -55,6 +55,7 @@ from edgemask.runtime import checkpoint
 class ADA(ERM):
     """Risk minimisation on the sources and on the adversarial graphs added to them."""
 
+    any_loss = False
     hyper: ClassVar[Mapping[str, HyperParameter]] = {
         "augmentations": HyperParameter(3, 1, law="int", search=(1, 5), about="K, number of rounds"),
         "ascents": HyperParameter(15, 1, law="int", search=(5, 30), about="T_max, ascent steps per round"),

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgemask.config import HyperParameter, Recipe, resolve_hparams
+from edgemask.errors import InputError
 from edgemask.methods.execution import Execution, Means, Record, floats, seeded
 from edgemask.methods.sources import Pairs, Source
 from edgemask.nn.backbone import Backbone
@@ -54,8 +55,11 @@ class Method(Execution, ABC):
     """
 
     hyper: ClassVar[Mapping[str, HyperParameter]] = {}
+    any_loss: ClassVar[bool] = False  # whether all losses go through `classification_loss`
 
     def __init__(self, recipe: Recipe, num_features: int, num_classes: int, seed: int, device: torch.device):
+        if recipe.loss != "cross-entropy" and not self.any_loss:
+            raise InputError(f"{type(self).__name__} supports only loss = 'cross-entropy', got {recipe.loss!r}")
         self.recipe, self.seed, self.device = recipe, seed, device
         self.hparams = resolve_hparams(self.hyper, dict(recipe.hyper))
         self.num_features, self.num_classes = num_features, num_classes
@@ -87,10 +91,21 @@ class Method(Execution, ABC):
         raise NotImplementedError(f"{type(self).__name__} must define joint_step or update")
 
     def risk(self, source: Source, edges: Edges, s: Tensor | None = None) -> Tensor:
-        """Return the classifier's cross-entropy on the training nodes of one source, in training mode."""
+        """Return the classifier's loss on the training nodes of one source, in training mode."""
         self.networks["task"].train()
         logits = self.wrapped["task"](source.domain.x, edges, s)
-        return F.cross_entropy(logits.index_select(0, source.train), source.domain.labels()[source.train])
+        return self.classification_loss(logits, source)
+
+    def classification_loss(self, logits: Tensor, source: Source) -> Tensor:
+        """Return the loss of the logits on the training nodes of a source.
+
+        It is the cross-entropy on the first label of each node or, with `loss = "binary"`, the binary cross-entropy on
+        all labels.
+        """
+        trained = logits.index_select(0, source.train)
+        if self.recipe.loss == "binary":
+            return F.binary_cross_entropy_with_logits(trained, source.domain.indicators[source.train].to(trained.dtype))
+        return F.cross_entropy(trained, source.domain.labels()[source.train])
 
     def logits(self, domain: GraphTensors, edges: Edges, s: Tensor | None = None) -> Tensor:
         """Return the classifier's N × C logits in evaluation mode, on the given edges and mask."""

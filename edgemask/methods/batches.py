@@ -69,6 +69,7 @@ class Batches:
             y=y,
             labelled=torch.nonzero(y >= 0).squeeze(1),
             graph=source.domain.graph,
+            every_y=None if source.domain.every_y is None else source.domain.every_y[nodes],
         )
         train = torch.searchsorted(nodes, seeds)
         return dataclasses.replace(source, domain=domain, train=train, sampler=None, batch=True), edges

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgemask.enrich import Origin
@@ -36,6 +35,7 @@ class Game(Method):
     """
 
     padded_draws = True
+    any_loss = True
 
     def build(self) -> dict[str, nn.Module]:
         """Return the TaskNet and, unless `mask` is False, the MaskNet."""
@@ -163,7 +163,7 @@ class Game(Method):
         with torch.set_grad_enabled(self.recipe.adversarial):
             logits = task(source.domain.x, edges, s)
         task.requires_grad_(True)
-        loss = F.cross_entropy(logits.index_select(0, source.train), source.domain.labels()[source.train])
+        loss = self.classification_loss(logits, source)
         objective = -loss if self.recipe.bound == "budget" else -loss + self.lam.to(s.dtype) * edges.mean(s)
         self.step("mask", objective)
         if self.recipe.bound == "dual":

@@ -21,6 +21,7 @@ class ERM(Method):
     """Minimises the mean risk of the sources."""
 
     padded_draws = True
+    any_loss = True
 
     def joint_step(self, pairs: Pairs) -> Record:
         """Take one step on the mean risk."""

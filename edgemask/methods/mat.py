@@ -49,6 +49,7 @@ from edgemask.seeds import torch_stream
 class MAT(ERM):
     """Risk minimisation on sources whose features are perturbed adversarially."""
 
+    any_loss = False
     hyper: ClassVar[Mapping[str, HyperParameter]] = {
         "perturbations": HyperParameter(8, 1, law="int", search=(2, 16), about="k, number of perturbations per source"),
         "radius": HyperParameter(0.1, 0, law="log", search=(0.003, 3), about="ε, largest norm of a perturbation"),

@@ -64,6 +64,7 @@ class Trace:
 class Mixup(ERM):
     """Risk minimisation on nodes mixed with nodes of other sources."""
 
+    any_loss = False
     hyper: ClassVar = {
         "concentration": HyperParameter(
             4.0, 1e-3, law="log", search=(0.1, 10.0), about="α of Beta(α, α), which the mixing shares are drawn from"

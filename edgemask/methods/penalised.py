@@ -48,6 +48,8 @@ class Penalised(ERM):
     The weight of the penalty may change from epoch to epoch.
     """
 
+    any_loss = False
+
     def build(self) -> dict[str, nn.Module]:
         """Return the classifier."""
         self.weight = torch.zeros((), device=self.device)  # of this epoch; a tensor, so that captured steps see changes

@@ -249,6 +249,7 @@ class GraphTensors:
         y: Class index of each node, -1 if it has none. None if the graph has no labels.
         labelled: Indices of the nodes that have a class.
         graph: The graph itself.
+        every_y: N × C matrix of 0 and 1 if nodes may have several labels, else None.
     """
 
     name: str
@@ -257,6 +258,7 @@ class GraphTensors:
     y: Tensor | None
     labelled: Tensor
     graph: Graph
+    every_y: Tensor | None = None
 
     @classmethod
     def of(cls, graph: Graph, device: str | torch.device = "cpu") -> GraphTensors:
@@ -271,6 +273,7 @@ class GraphTensors:
             y=None if graph.y is None else torch.tensor(graph.first_labels, device=device),
             labelled=torch.tensor(np.flatnonzero(graph.first_labels >= 0), device=device),
             graph=graph,
+            every_y=every_label(graph, device),
         )
 
     @property
@@ -287,6 +290,18 @@ class GraphTensors:
         if self.y is None:
             raise InputError(f"graph {self.name!r} has no labels")
         return self.y
+
+    @cached_property
+    def indicators(self) -> Tensor:
+        """N × C matrix of 0 and 1: all labels of each node. The row of a node without a class is arbitrary."""
+        if self.every_y is not None:
+            return self.every_y
+        return torch.eye(self.graph.num_classes, device=self.labels().device)[self.labels()]
+
+
+def every_label(graph: Graph, device: torch.device) -> Tensor | None:
+    """Return all labels of a graph's nodes as an N × C matrix, or None if a node has at most one label."""
+    return torch.tensor(graph.y, dtype=torch.float32, device=device) if graph.is_multilabel else None
 
 
 def features(graph: Graph, nodes: Tensor) -> Tensor | SparseMatrix:
@@ -308,6 +323,7 @@ def skeleton(graph: Graph, device: torch.device) -> GraphTensors:
         y=None if graph.y is None else torch.tensor(graph.first_labels, device=device),
         labelled=torch.tensor(np.flatnonzero(graph.first_labels >= 0), device=device),
         graph=graph,
+        every_y=every_label(graph, device),
     )
 
 

@@ -165,13 +165,17 @@ class Trainer:
 
     def probabilities(self, evaluated: EvalGraph) -> dict[float, Array]:
         """Return a graph's class probabilities for each candidate strength, with the weights of `weights`."""
-        method, domain = self.method, evaluated.domain
+        recipe, edges, logits = self.method.recipe, evaluated.domain.edges, self.logits(evaluated)
+        return {a: to_probabilities(recipe, propagate(edges, logits, a, recipe.steps)) for a in recipe.alpha}
+
+    def logits(self, evaluated: EvalGraph) -> Tensor:
+        """Return a graph's logits before propagation, with the weights of `weights`."""
+        method = self.method
         current = {name: t.clone() for name, t in method.networks.state_dict().items()}
         method.networks.load_state_dict(self.weights())
-        logits = raw_logits(method, domain, evaluated.edges)
+        logits = raw_logits(method, evaluated.domain, evaluated.edges)
         method.networks.load_state_dict(current)
-        steps = method.recipe.steps
-        return {a: to_probabilities(propagate(domain.edges, logits, a, steps)) for a in method.recipe.alpha}
+        return logits
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return everything the next epoch depends on: tensors, and plain numbers."""
