@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -419,3 +420,36 @@ def recipe(name: str = "robust", **overrides: Any) -> Recipe:
     if name not in RECIPES:
         raise InputError(f"no recipe {name!r} (recipes: {', '.join(RECIPES)})")
     return RECIPES[name].replace(**overrides)
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Parse NAME=VALUE pairs. A value is JSON, a comma-separated list of JSON values, or else plain text.
+
+    Raises:
+        InputError: A text is not a NAME=VALUE pair.
+
+    >>> parse_settings(["epochs=3", "alpha=0,0.5", "gate=attention", "mask=false"])
+    {'epochs': 3, 'alpha': (0, 0.5), 'gate': 'attention', 'mask': False}
+    """
+    values = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise InputError(f"expected NAME=VALUE, got {setting!r}")
+        value = _value(text)
+        if isinstance(value, str) and "," in value:
+            value = [_value(part) for part in value.split(",") if part]
+        if name in ("alpha", "mask_inputs") and not isinstance(value, list):
+            value = [value]
+        values[name] = tuple(value) if isinstance(value, list) else value
+    return values
+
+
+def _value(text: str) -> Any:
+    words = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
+    if text in words:
+        return words[text]
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

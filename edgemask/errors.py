@@ -67,5 +67,9 @@ class EnrichWarning(UserWarning):
     """Enrichment continued with fewer or approximate neighbours or clusters. The message gives the details."""
 
 
+class RaceWarning(UserWarning):
+    """A race ended, but its best candidate is hardly better than a guess."""
+
+
 class CollapseWarning(UserWarning):
     """The adversary has removed almost all original edges of a source."""

@@ -9,8 +9,9 @@ import torch
 
 from edgemask.enrich import Cache, Origin
 from edgemask.graph import Array, Graph
-from edgemask.inference import enriched_edges, mask_of, masked, reading_domain
+from edgemask.inference import enriched_edges, mask_of, masked
 from edgemask.methods.base import Method
+from edgemask.methods.sources import reading_domain
 from edgemask.nn.tensors import Edges, GraphTensors
 
 
@@ -30,7 +31,14 @@ class EdgeMask:
 
 
 def mask_edges(method: Method, domain: GraphTensors, seed: int, cache: Cache | None = None) -> Edges:
-    """Return the edges that a mask is shown on: the original ones and, if the recipe enriches, a seeded sample."""
+    """Return the edges that a mask is shown on: the original ones and, if the recipe enriches, a seeded sample.
+
+    Args:
+        method: A trained method.
+        domain: Tensors of the graph.
+        seed: Seed of the sample.
+        cache: Where enrichment is cached.
+    """
     return enriched_edges(method.recipe, domain, seed, cache) if method.recipe.enriched else domain.edges
 
 

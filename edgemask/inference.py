@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -15,13 +17,89 @@ from edgemask.errors import InputError
 from edgemask.graph import Array, Graph
 from edgemask.methods.base import Method
 from edgemask.methods.edgemask import Game
-from edgemask.methods.sources import draw_edges, make_sampler
+from edgemask.methods.sources import draw_edges, make_sampler, reading_domain
 from edgemask.nn.blocks import mask_logits_in_blocks
 from edgemask.nn.masknet import EdgeFacts, MaskNet
-from edgemask.nn.propagate import propagate
-from edgemask.nn.tensors import Edges, GraphTensors, skeleton
+from edgemask.nn.propagate import propagate, propagate_each
+from edgemask.nn.tensors import Edges, GraphTensors
 from edgemask.runtime.precision import precision
 from edgemask.seeds import torch_stream
+
+
+@dataclass(frozen=True, order=True)
+class Propagation:
+    """A way to propagate predictions over the target graph.
+
+    Attributes:
+        alpha: Strength α; 0 for none.
+        of: What is propagated: `logits` or `probabilities`.
+    """
+
+    alpha: float = 0.0
+    of: str = "logits"
+
+    def __str__(self) -> str:
+        return f"{self.alpha:g}" + (f" of {self.of}" if self.of != "logits" else "")
+
+
+def propagated(recipe: Recipe, edges: Edges, logits: Tensor, how: Sequence[Propagation]) -> list[Array]:
+    """Return the N × C class probabilities of a graph for several ways of propagation, computed together.
+
+    Args:
+        recipe: The settings of the network.
+        edges: The edges to propagate over.
+        logits: The network's logits.
+        how: The ways of propagation.
+    """
+    start = {"logits": logits, "probabilities": activated(recipe, logits)}
+    results = {}
+    for of, values in start.items():
+        own = [h for h in how if h.of == of]
+        for h, z in zip(own, propagate_each(edges, values, [h.alpha for h in own], recipe.steps), strict=True):
+            results[h] = to_probabilities(recipe, z) if of == "logits" else normalised(z)
+    return [results[h] for h in how]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A trained method and how its predictions are read.
+
+    Attributes:
+        name: Name of the candidate.
+        method: The trained method.
+        propagation: How predictions are propagated over the graph.
+        temperature: Temperature of the probabilities; 1 leaves them as they are.
+    """
+
+    name: str
+    method: Method
+    propagation: Propagation
+    temperature: float = 1.0
+
+    def probabilities(self, graph: Graph, *, seed: int = 0, cache: Cache | None = None) -> Array:
+        """Return the calibrated N × C class probabilities of a graph. Its labels are not used."""
+        method, domain = self.method, reading_domain(self.method.recipe, graph, self.method.device)
+        logits = raw_logits(method, domain, reading_edges(method.recipe, domain, seed, cache))
+        (p,) = propagated(method.recipe, domain.edges, logits, [self.propagation])
+        return tempered(p, self.temperature)
+
+
+def mean_probabilities(members: Sequence[Member], graph: Graph, *, seed: int = 0, cache: Cache | None = None) -> Array:
+    """Return the mean of the members' class probabilities."""
+    return np.asarray(np.mean([m.probabilities(graph, seed=seed, cache=cache) for m in members], axis=0))
+
+
+def tempered(p: Array, temperature: float) -> Array:
+    """Return probabilities with another temperature T: p^(1/T), with rows that sum to 1.
+
+    For a softmax this divides the logits by T.
+    """
+    if temperature == 1:
+        return p
+    with np.errstate(divide="ignore"):  # the logarithm of 0 is -inf, whose power is 0 again
+        logs = np.log(p) / temperature
+    powers = np.exp(logs - logs.max(1, keepdims=True))
+    return np.asarray(powers / powers.sum(1, keepdims=True))
 
 
 def probabilities(method: Method, graph: Graph, alpha: float, *, seed: int = 0, cache: Cache | None = None) -> Array:
@@ -58,11 +136,6 @@ def normalised(p: Tensor) -> Array:
     """Return non-negative values as a float64 array whose rows sum to 1."""
     values = p.double().cpu().numpy()
     return np.asarray(values / np.maximum(values.sum(1, keepdims=True), np.finfo(np.float64).tiny))
-
-
-def reading_domain(recipe: Recipe, graph: Graph, device: torch.device) -> GraphTensors:
-    """Return a graph's tensors for prediction: on the device or, for prediction in blocks, on the host."""
-    return GraphTensors.of(graph, device) if recipe.inference_batch is None else skeleton(graph, torch.device("cpu"))
 
 
 def reading_edges(recipe: Recipe, domain: GraphTensors, seed: int, cache: Cache | None = None) -> Edges:

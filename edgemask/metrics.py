@@ -102,7 +102,14 @@ def parse(metric: str) -> tuple[str, tuple[int, ...]]:
     return kind, (int(argument),)
 
 
-def score(metrics: Sequence[str], graph: Graph, probabilities: Array) -> dict[str, float]:
+def scored_nodes(graph: Graph) -> Array:
+    """Return a boolean mask of the labelled nodes, within the mask `eval` if the graph has one."""
+    return graph.labelled & graph.masks.get("eval", np.ones(graph.num_nodes, dtype=bool))
+
+
+def score(
+    metrics: Sequence[str], graph: Graph, probabilities: Array, *, nodes: Array | None = None
+) -> dict[str, float]:
     """Compute metrics on the labelled nodes of a graph. If it has a mask `eval`, only nodes of the mask are used.
 
     If nodes have several labels, `hits` uses all of them, and the other metrics use the first one.
@@ -111,6 +118,7 @@ def score(metrics: Sequence[str], graph: Graph, probabilities: Array) -> dict[st
         metrics: Names of the metrics, such as `"accuracy"` or `"f1:1"`.
         graph: A graph with labels.
         probabilities: N × C class probabilities of all nodes.
+        nodes: Boolean mask of the nodes to score. By default all labelled nodes of the mask `eval`.
 
     Returns:
         The values by metric.
@@ -127,7 +135,7 @@ def score(metrics: Sequence[str], graph: Graph, probabilities: Array) -> dict[st
     if not np.isfinite(probabilities).all():
         node = np.argwhere(~np.isfinite(probabilities))[0][0]
         raise MetricError(f"graph {graph.name!r}: prediction of node {node} must be finite, got {probabilities[node]}")
-    nodes = graph.labelled & graph.masks.get("eval", np.ones(graph.num_nodes, dtype=bool))
+    nodes = scored_nodes(graph) if nodes is None else nodes
     if graph.y is None or not nodes.any():
         raise MetricError(f"graph {graph.name!r}: there are no labelled nodes to score")
     y, p = graph.y[nodes], probabilities[nodes]

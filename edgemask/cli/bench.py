@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from edgemask._version import __version__
-from edgemask.cli.common import DataRoot, Device, Jobs, Offline, Ray, Seed, Settings, out, pairs, wide
+from edgemask.cli.common import DataRoot, Device, Jobs, Offline, Ray, Seed, Settings, out, wide
 from edgemask.cli.demo import run_demo
 from edgemask.cli.running import open_store, run_tasks
-from edgemask.config import COMMON
+from edgemask.config import COMMON, parse_settings
 from edgemask.data import benchmark as find_benchmark
 from edgemask.experiments import runner
 from edgemask.experiments.records import ResultStore, missing_files
@@ -100,10 +100,10 @@ def bench(
 
     Every run is stored as one record. A run that already has a record is not run again.
     """
-    source, options = find_benchmark(benchmark), pairs(option)
+    source, options = find_benchmark(benchmark), parse_settings(option)
     source.check_options(options)
     protocols = source.select_protocols(protocol or ())
-    recipes = {name: method_spec(name).under(recipe, **pairs(settings)) for name in method}
+    recipes = {name: method_spec(name).under(recipe, **parse_settings(settings)) for name in method}
     labels = {n: n + (f" ({recipe})" if recipe else "") + "".join(f" {s}" for s in settings) for n in method}
     also = ("oracle",) if oracle else ()
     tasks = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +12,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
-
-from edgemask.errors import InputError
 
 out = Console()
 err = Console(stderr=True)
@@ -72,39 +69,6 @@ def wide() -> Console:
 
 def _shown(value: Any) -> str:
     return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value).replace("_", " ")
-
-
-def pairs(settings: Sequence[str]) -> dict[str, Any]:
-    """Parse NAME=VALUE pairs. A value is JSON, a comma-separated list of JSON values, or else plain text.
-
-    Raises:
-        InputError: A text is not a NAME=VALUE pair.
-
-    >>> pairs(["epochs=3", "alpha=0,0.5", "gate=attention", "mask=false"])
-    {'epochs': 3, 'alpha': (0, 0.5), 'gate': 'attention', 'mask': False}
-    """
-    values = {}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or not name:
-            raise InputError(f"expected NAME=VALUE, got {setting!r}")
-        value = _value(text)
-        if isinstance(value, str) and "," in value:
-            value = [_value(part) for part in value.split(",") if part]
-        if name in ("alpha", "mask_inputs") and not isinstance(value, list):
-            value = [value]
-        values[name] = tuple(value) if isinstance(value, list) else value
-    return values
-
-
-def _value(text: str) -> Any:
-    words = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
-    if text in words:
-        return words[text]
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 @contextmanager

@@ -13,7 +13,8 @@ import pandas as pd
 import typer
 from rich.table import Table
 
-from edgemask.cli.common import Device, Reading, RecipeName, Seed, Settings, grid, out, pairs, progress, wide
+from edgemask.cli.common import Device, Reading, RecipeName, Seed, Settings, grid, out, progress, wide
+from edgemask.config import parse_settings
 from edgemask.data import read_graph
 from edgemask.data.csv_folder import node_ids
 from edgemask.enrich import default_cache
@@ -59,11 +60,11 @@ def fit(
     for path in (model, checkpoint):
         if path is not None and first:
             writable(path)
-    estimator = EdgeMaskClassifier(recipe, seed=seed, device=device, metric=metric, **pairs(settings))
+    estimator = EdgeMaskClassifier(recipe, seed=seed, device=device, metric=metric, **parse_settings(settings))
     with progress("fit") if first else nullcontext() as on_epoch:
         estimator.fit(
-            [read_graph(p, **pairs(read)) for p in sources],
-            [read_graph(p, **pairs(read)) for p in validation],
+            [read_graph(p, **parse_settings(read)) for p in sources],
+            [read_graph(p, **parse_settings(read)) for p in validation],
             checkpoint_path=checkpoint,
             checkpoint_every=checkpoint_every,
             cache=default_cache(),
@@ -97,7 +98,7 @@ def predict(
     its id, otherwise by its row.
     """
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
-    p = estimator.predict_proba(read_graph(graph, **pairs(read)))
+    p = estimator.predict_proba(read_graph(graph, **parse_settings(read)))
     frame = pd.DataFrame(p, columns=[f"p:{c}" for c in estimator.classes_])
     frame.insert(0, "class", estimator.classes_[p.argmax(1)])
     if graph.is_dir():
@@ -121,7 +122,7 @@ def evaluate(
 ) -> None:
     """Score a trained model on a labelled graph."""
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
-    target = read_graph(graph, **pairs(read))
+    target = read_graph(graph, **parse_settings(read))
     for name, value in estimator.scores(target, metric).items():
         out.print(f"{name} {100 * value:.2f}", highlight=False)
     out.print(
@@ -146,7 +147,7 @@ def explain(
     if its mask is below 0.5.
     """
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
-    mask = estimator.explain(read_graph(graph, **pairs(read)))
+    mask = estimator.explain(read_graph(graph, **parse_settings(read)))
     frame = pd.DataFrame({"source": mask.edges[0], "destination": mask.edges[1], "origin": mask.origin, "mask": mask.s})
     if output:
         if graph.is_dir():
@@ -181,7 +182,7 @@ def theory(
     The checks are KKT residuals, the surrogate mask, the duality bound and the gradient formulas.
     """
     report = EdgeMaskClassifier.load(model, device=device).theory(
-        read_graph(graph, **pairs(read)), steps=steps, seed=seed
+        read_graph(graph, **parse_settings(read)), steps=steps, seed=seed
     )
     for title, rows in report.tables().items():
         wide().print(grid(title, rows))

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from edgemask.cli.common import DataRoot, Device, Offline, Seed, Settings, out, pairs, wide
+from edgemask.cli.common import DataRoot, Device, Offline, Seed, Settings, out, wide
+from edgemask.config import parse_settings
 from edgemask.data import Store
 from edgemask.data import benchmark as find
 from edgemask.enrich import default_cache
@@ -58,7 +59,7 @@ def tune(
             raise DataError(f"protocol {p.name!r}: data not available: {', '.join(missing)}")
         training, _ = p.open(load_domains(source, p, store, dict(p.options)))
         for name in method:
-            full_recipe = method_spec(name).under(recipe, **pairs(settings))
+            full_recipe = method_spec(name).under(recipe, **parse_settings(settings))
             data = {g.name: g.hash for g in training.sources}
             search = Search(benchmark, p.name, name, full_recipe, data, seed)
 

@@ -17,6 +17,7 @@ from edgemask.nn.tensors import Edges, GraphTensors, skeleton
 
 # On a CPU, graphs with at least this many nodes are relabelled. The rows of smaller graphs stay in the CPU's caches.
 RELABELLED = 20_000
+ENRICHING = ("k", "clusters", "affinity", "knn_exact_up_to")  # settings that decide the enriched graph
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ Pairs = Sequence[tuple[Source, Edges]]
 
 def enriched(recipe: Recipe, graph: Graph, device: torch.device, cache: Cache | None) -> EnrichedGraph:
     """Enrich a graph with a recipe's settings."""
-    settings = {name: getattr(recipe, name) for name in ("k", "clusters", "affinity", "knn_exact_up_to")}
+    settings = {name: getattr(recipe, name) for name in ENRICHING}
     return enrich(graph, **settings, cache=cache, device=device)
 
 
@@ -65,6 +66,50 @@ def make_source(recipe: Recipe, graph: Graph, nodes: Array, device: torch.device
         graph, sampler = augmented.graph, Sampler(augmented, device)
     domain = GraphTensors.of(graph, device) if recipe.batch_size is None else skeleton(graph, device)
     return Source(domain, torch.tensor(nodes, device=device), sampler)
+
+
+def reading_domain(recipe: Recipe, graph: Graph, device: torch.device) -> GraphTensors:
+    """Return a graph's tensors for prediction: on the device or, for prediction in blocks, on the host."""
+    return GraphTensors.of(graph, device) if recipe.inference_batch is None else skeleton(graph, torch.device("cpu"))
+
+
+class Prepared:
+    """Prepared graphs. Fits that share this object share their tensors and enrichment.
+
+    Args:
+        cache: Where enrichment is cached on disk.
+        keep: Whether graphs are kept for other fits. If False, every request prepares its graph anew.
+    """
+
+    def __init__(self, cache: Cache | None = None, *, keep: bool = False):
+        self.cache, self.keep = cache, keep
+        self._sources: dict[tuple[Any, ...], Source] = {}
+        self._domains: dict[tuple[Any, ...], GraphTensors] = {}
+
+    @property
+    def has_enriched(self) -> bool:
+        """Whether an enriched source has been kept."""
+        return any(source.sampler is not None for source in self._sources.values())
+
+    def source(self, recipe: Recipe, graph: Graph, nodes: Array, device: torch.device) -> Source:
+        """Return a graph prepared for training with the loss on the given nodes; see `make_source`."""
+        if not self.keep:
+            return make_source(recipe, graph, nodes, device, self.cache)
+        settings = [recipe.enriched, recipe.batch_size is None]
+        settings += [getattr(recipe, name) for name in ENRICHING] if recipe.enriched else []
+        key = (graph.name, graph.hash, nodes.tobytes(), str(device), *settings)
+        if key not in self._sources:
+            self._sources[key] = make_source(recipe, graph, nodes, device, self.cache)
+        return self._sources[key]
+
+    def reading(self, recipe: Recipe, graph: Graph, device: torch.device) -> GraphTensors:
+        """Return a graph's tensors for prediction; see `reading_domain`."""
+        if not self.keep:
+            return reading_domain(recipe, graph, device)
+        key = (graph.name, graph.hash, str(device), recipe.inference_batch is None)
+        if key not in self._domains:
+            self._domains[key] = reading_domain(recipe, graph, device)
+        return self._domains[key]
 
 
 def ratios(recipe: Recipe) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class GPR(Backbone):
         self.linears = nn.ModuleList(InputLinear(a, b) for a, b in pairwise(widths))
         decay = (1 - RESTART) ** torch.arange(GPR_HOPS + 1.0)
         self.gamma = nn.Parameter(torch.cat([RESTART * decay[:-1], decay[-1:]]))
-        self.rounds, self.depth, self.classes, self.dropout = GPR_HOPS, 0, classes, dropout
+        self.rounds, self.depth, self.dropout = GPR_HOPS, 0, dropout
 
     def weigh(self, edges: Edges, s: Tensor | None) -> Tensor:
         """Return the symmetric normalisation of the masked graph, as in the GCN."""
@@ -50,11 +50,11 @@ class GPR(Backbone):
         if i == 0:
             z = F.dropout(self.linears[-1](h), self.dropout, self.training)
             return torch.cat([z, self.gamma[0] * z], dim=1)
-        z, total = h.split(self.classes, 1)
+        z, total = torch.tensor_split(h, 2, dim=1)
         total = total + self.gamma[i] * z
         return total if i == self.rounds else torch.cat([z, total], dim=1)
 
     def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
         """Propagate the current hop. The sum stays at its node."""
-        hop, total = z.split(self.classes, 1)
+        hop, total = torch.tensor_split(z, 2, dim=1)
         return torch.cat([aggregate(edges, weight, hop.contiguous()), total], dim=1)

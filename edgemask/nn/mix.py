@@ -62,6 +62,7 @@ class Mix(Backbone):
 
     def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
         """Return the three channels before their nonlinearity."""
-        _, high, own = z.split(self.hidden, 1)
-        smooth, smooth_high = aggregate(edges, weight, z[:, : 2 * self.hidden].contiguous()).split(self.hidden, 1)
+        _, high, own = torch.tensor_split(z, CHANNELS, dim=1)
+        summed = aggregate(edges, weight, z[:, : 2 * self.hidden].contiguous())
+        smooth, smooth_high = torch.tensor_split(summed, 2, dim=1)
         return torch.cat([smooth, high - smooth_high, own], dim=1)

@@ -56,5 +56,5 @@ class SAGE(Backbone):
 
     def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
         """Sum the messages and add the node's own part. The earlier outputs come first."""
-        message, own, earlier = z.split([self.hidden, self.hidden, z.shape[1] - 2 * self.hidden], 1)
+        message, own, earlier = torch.tensor_split(z, [self.hidden, 2 * self.hidden], dim=1)
         return torch.cat([earlier, aggregate(edges, weight, message.contiguous()) + own], dim=1)

@@ -14,7 +14,7 @@ from edgemask.enrich import Cache
 from edgemask.errors import CheckpointError, InputError
 from edgemask.graph import Graph
 from edgemask.methods.base import Method
-from edgemask.methods.sources import make_source
+from edgemask.methods.sources import Prepared
 from edgemask.runtime import checkpoint
 from edgemask.runtime.distributed import World, place, processes
 from edgemask.seeds import derive
@@ -42,9 +42,11 @@ class Fit:
         seed: All randomness is derived from it.
         device: Where to train.
         cache: Where enrichment is cached.
+        prepared: Prepared source graphs to share with other fits on the same device.
         checkpoint_path: File to write checkpoints to, and to continue from.
         checkpoint_every: Epochs between two checkpoints.
         on_epoch: Called after every epoch with the trainer and the name of the stage.
+        one_class: Accept sources in which all nodes have the same class.
 
     Raises:
         GraphError: The graphs do not fit together or have no labels.
@@ -62,15 +64,18 @@ class Fit:
         seed: int = 0,
         device: str | torch.device = "cpu",
         cache: Cache | None = None,
+        prepared: Prepared | None = None,
         checkpoint_path: str | Path | None = None,
         checkpoint_every: int = 10,
         on_epoch: Callable[[Trainer, str], None] | None = None,
+        one_class: bool = False,
     ):
-        check_sources(sources, validation)
+        check_sources(sources, validation, one_class=one_class)
         if checkpoint_every < 1:
             raise InputError(f"checkpoint_every must be at least 1, got {checkpoint_every}")
         self.make, self.recipe, self.metric, self.seed = make, recipe, metric, seed
-        self.device, self.cache, self.world = place(torch.device(device)), cache, World()
+        self.device, self.world = place(torch.device(device)), World()
+        self.prepared = Prepared(cache) if prepared is None else prepared
         self.sources, self.validation = tuple(sources), tuple(validation)
         self.rule = resolve_rule(recipe, self.sources, self.validation)
         self.path = None if checkpoint_path is None else Path(checkpoint_path)
@@ -100,8 +105,13 @@ class Fit:
         """Return the scores of the stages that have ended, by held-out source and strength."""
         return {name: {float(a): v for a, v in scores.items()} for name, scores in self.held_out.items()}
 
-    def trainer(self, stage: str | None) -> Trainer:
-        """Build the trainer of a stage: without the named source, or on all sources."""
+    def trainer(self, stage: str | None, *, keep_best: bool | None = None) -> Trainer:
+        """Build the trainer of a stage.
+
+        Args:
+            stage: Name of the source to leave out; None for all sources.
+            keep_best: Whether the trainer scores itself. By default only the trainer on all sources does.
+        """
         split = self.rule.split(self.sources, self.validation, stage, self.seed)
         seed = self.seed if stage is None else derive(self.seed, "without", stage)
         first = split.train[0]
@@ -109,9 +119,11 @@ class Fit:
         method.attach(self.world)
         with self.world.rank_zero_first():
             pairs = zip(split.train, split.nodes, strict=True)
-            sources = [make_source(self.recipe, g, nodes, self.device, self.cache) for g, nodes in pairs]
-            scored = [EvalGraph.of(g, method, self.cache) for g in split.score_on]
-        return Trainer(method, sources, scored, self.metric, keep_best=stage is None)
+            sources = [self.prepared.source(self.recipe, g, nodes, self.device) for g, nodes in pairs]
+            domains = [self.prepared.reading(self.recipe, g, self.device) for g in split.score_on]
+            scored = [EvalGraph.of(d, method, self.prepared.cache) for d in domains]
+        keep = stage is None if keep_best is None else keep_best
+        return Trainer(method, sources, scored, self.metric, keep_best=keep)
 
     def _run(self, stages: Sequence[str | None]) -> Trainer:
         resumed, self.held_out = self.world.on_rank_zero(self._read_checkpoint)

@@ -44,7 +44,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Split:
-    """The data of one training: source graphs, the nodes of each that the loss uses, and the graphs to score on."""
+    """The data of one training.
+
+    Attributes:
+        train: Source graphs to train on.
+        nodes: Indices of the nodes that the loss uses, for each graph of `train`.
+        score_on: Graphs to score on; empty if the training is not scored.
+    """
 
     train: tuple[Graph, ...]
     nodes: tuple[Array, ...]
@@ -65,7 +71,19 @@ class SelectionRule(ABC):
         return [None]
 
     def split(self, sources: Sequence[Graph], validation: Sequence[Graph], stage: str | None, seed: int) -> Split:
-        """Return the data of one stage."""
+        """Return the data of one stage.
+
+        By default, a stage trains on all labels of the remaining sources and is scored on the source that is left out.
+
+        Args:
+            sources: All source graphs.
+            validation: Graphs used only for selection.
+            stage: Name of the source that is left out, or None for all sources.
+            seed: Seed of a random split, for rules that withhold nodes.
+
+        Raises:
+            GraphError: A source has too few labels to withhold some of them.
+        """
         train = tuple(g for g in sources if g.name != stage)
         return Split(train, tuple(labelled_nodes(g) for g in train), tuple(g for g in sources if g.name == stage))
 
@@ -85,6 +103,7 @@ class Last(SelectionRule):
     name = "last"
 
     def choose(self, trainer: Trainer, held_out: HeldOutScores) -> Choice:
+        """Take the last epoch and the recipe's first strength."""
         trainer.method.networks.load_state_dict(trainer.weights())
         return Choice(self.name, trainer.method.recipe.alpha[0], trainer.epoch, {})
 
@@ -95,6 +114,7 @@ class _BestEpoch(SelectionRule):
     scores_epochs = True
 
     def choose(self, trainer: Trainer, held_out: HeldOutScores) -> Choice:
+        """Choose the smallest strength near the best score, and its best epoch."""
         scores = {alpha: best.score for alpha, best in trainer.best.items()}
         alpha = smallest_alpha_near_best(scores)
         best = trainer.best[alpha]
@@ -108,6 +128,7 @@ class SourceVal(_BestEpoch):
     name = "source-val"
 
     def split(self, sources: Sequence[Graph], validation: Sequence[Graph], stage: str | None, seed: int) -> Split:
+        """Train on 80 % of the labels of every source and score on the others."""
         nodes, score_on = zip(*(withhold(g, seed) for g in sources), strict=True)
         return Split(tuple(sources), nodes, score_on)
 
@@ -118,10 +139,12 @@ class Validation(_BestEpoch):
     name = "validation"
 
     def check(self, sources: Sequence[Graph], validation: Sequence[Graph]) -> None:
+        """Raise an `InputError` if there are no validation graphs."""
         if not validation:
             raise InputError("select = 'validation' needs validation graphs, none were given")
 
     def split(self, sources: Sequence[Graph], validation: Sequence[Graph], stage: str | None, seed: int) -> Split:
+        """Train on all labels of the sources and score on the validation graphs."""
         return Split(tuple(sources), tuple(labelled_nodes(g) for g in sources), tuple(validation))
 
 
@@ -131,13 +154,16 @@ class LeaveOneSourceOut(SelectionRule):
     name = "leave-one-source-out"
 
     def check(self, sources: Sequence[Graph], validation: Sequence[Graph]) -> None:
+        """Raise an `InputError` if there are fewer than two sources."""
         if len(sources) < 2:
             raise InputError(f"select = 'leave-one-source-out' needs at least 2 sources, got {len(sources)}")
 
     def stages(self, sources: Sequence[Graph]) -> list[str | None]:
+        """Return one stage per source that is left out, then one on all sources."""
         return [*(g.name for g in sources), None]
 
     def choose(self, trainer: Trainer, held_out: HeldOutScores) -> Choice:
+        """Choose the strength by its mean score over the sources left out, and take the last epoch."""
         scores = mean_scores(held_out)
         trainer.method.networks.load_state_dict(trainer.weights())
         return Choice(self.name, smallest_alpha_near_best(scores), trainer.epoch, scores)
@@ -152,8 +178,13 @@ def resolve_rule(recipe: Recipe, sources: Sequence[Graph], validation: Sequence[
     `auto` is `validation` if there are validation graphs, else `leave-one-source-out` if there are several sources,
     else `source-val`.
 
+    Args:
+        recipe: Settings `select` and `patience`.
+        sources: Graphs to train on.
+        validation: Graphs used only for selection.
+
     Raises:
-        InputError: The rule, or `patience`, cannot be used with these graphs.
+        InputError: The rule cannot be used with these graphs, or `patience` is set and the rule does not score epochs.
     """
     name: str = recipe.select
     if name == "auto":
@@ -170,8 +201,13 @@ def rule_of_sources(sources: Sequence[Graph]) -> SelectionRule:
     return RULES["leave-one-source-out" if len(sources) > 1 else "source-val"]
 
 
-def check_sources(sources: Sequence[Graph], validation: Sequence[Graph] = ()) -> None:
+def check_sources(sources: Sequence[Graph], validation: Sequence[Graph] = (), *, one_class: bool = False) -> None:
     """Check that sources and validation graphs fit together and have labels, and sources more than one class.
+
+    Args:
+        sources: Graphs to train on.
+        validation: Graphs used only for selection.
+        one_class: Accept a source with one class, as long as all sources together have several.
 
     Raises:
         GraphError: They do not. The message names the graph.
@@ -182,6 +218,8 @@ def check_sources(sources: Sequence[Graph], validation: Sequence[Graph] = ()) ->
     for graph in (*sources, *validation):
         if graph.y is None or not graph.labelled.any():
             raise GraphError(f"graph {graph.name!r}, y: training needs labels, but it has none")
+    if one_class and len(np.unique(np.concatenate([g.first_labels[g.first_labels >= 0] for g in sources]))) > 1:
+        return
     for graph in sources:
         classes = np.unique(graph.first_labels[graph.first_labels >= 0])
         if len(classes) < 2:
@@ -195,10 +233,17 @@ def labelled_nodes(graph: Graph) -> Array:
 
 
 def withhold(graph: Graph, seed: int) -> tuple[Array, Graph]:
-    """Split a source's labelled nodes.
+    """Withhold a fifth of the labelled nodes of every class of a source.
+
+    Args:
+        graph: The source.
+        seed: Seed of the split.
 
     Returns:
         The nodes to train on, and the graph with an `eval` mask of the withheld nodes.
+
+    Raises:
+        GraphError: Every class has too few labels.
     """
     stream, withheld = numpy_stream(seed, "source-val", graph.name), np.zeros(graph.num_nodes, dtype=bool)
     for c in range(graph.num_classes):  # class by class, so that both parts have every class if possible

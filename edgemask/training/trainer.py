@@ -15,7 +15,7 @@ from edgemask.config import Recipe
 from edgemask.enrich import Cache
 from edgemask.errors import CollapseWarning, DivergenceError
 from edgemask.graph import Array, Graph
-from edgemask.inference import raw_logits, reading_domain, reading_edges, to_probabilities
+from edgemask.inference import raw_logits, reading_edges, to_probabilities
 from edgemask.methods.base import Method, Source
 from edgemask.methods.edgemask import collapsed
 from edgemask.methods.execution import seeded
@@ -40,10 +40,9 @@ class EvalGraph:
     edges: Edges
 
     @classmethod
-    def of(cls, graph: Graph, method: Method, cache: Cache | None) -> EvalGraph:
-        """Prepare a graph for a method."""
-        domain = reading_domain(method.recipe, graph, method.device)
-        return cls(graph, domain, reading_edges(method.recipe, domain, method.seed, cache))
+    def of(cls, domain: GraphTensors, method: Method, cache: Cache | None) -> EvalGraph:
+        """Prepare the tensors that `reading_domain` returned for a method."""
+        return cls(domain.graph, domain, reading_edges(method.recipe, domain, method.seed, cache))
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from edgemask import EdgeMaskClassifier, __version__
 from edgemask.cli import app, main
-from edgemask.cli.common import pairs
+from edgemask.config import parse_settings
 from edgemask.data import BENCHMARKS, Store, write_graph
 from edgemask.data.synthetic import demo_family
 from edgemask.errors import DataError
@@ -231,13 +231,13 @@ def test_a_user_error_is_one_line_with_status_2(monkeypatch, capsys, arguments, 
     ],
 )
 def test_a_pair_is_parsed(text, value):
-    assert pairs([text]) == {text.partition("=")[0]: value}
+    assert parse_settings([text]) == {text.partition("=")[0]: value}
 
 
 @pytest.mark.parametrize("text", ["epochs", "=3", ""])
 def test_a_text_that_is_not_a_pair_is_refused(text):
     with pytest.raises(ValueError, match=f"expected NAME=VALUE, got '{text}'"):
-        pairs([text])
+        parse_settings([text])
 
 
 # ---- fit, predict, evaluate, explain ---------------------------------------------------------------------

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from edgemask.nn.propagate import propagate
+from edgemask.nn.propagate import propagate, propagate_each
 from edgemask.nn.tensors import Edges
 
 N = 12
@@ -53,3 +53,10 @@ def test_zero_strength_or_zero_steps_change_nothing(edges, alpha, steps):
 def test_a_node_without_neighbours_keeps_its_logits():
     none, z = torch.empty(0, dtype=torch.int64), torch.randn(4, 2)
     torch.testing.assert_close(propagate(Edges.build(none, none, 4), z, 0.9, steps=20), z)
+
+
+@pytest.mark.parametrize("steps", [0, 7])
+def test_several_strengths_at_once_equal_one_at_a_time(edges, steps):
+    z, alphas = torch.randn(N, 3), (0.5, 0.0, 0.95, 0.8)
+    for alpha, together in zip(alphas, propagate_each(edges, z, alphas, steps), strict=True):
+        torch.testing.assert_close(together, propagate(edges, z, alpha, steps))

@@ -15,6 +15,7 @@ from edgemask.methods import sources as sources_module
 from edgemask.methods.edgemask import Game
 from edgemask.methods.erm import ERM
 from edgemask.metrics import score
+from edgemask.nn.tensors import GraphTensors
 from edgemask.training.fit import Fit
 from edgemask.training.selection import withhold
 from edgemask.training.trainer import EvalGraph
@@ -118,7 +119,7 @@ def test_a_fit_on_relabelled_sources_learns_as_well_from_the_same_nodes(monkeypa
     for threshold in (61, 60):
         monkeypatch.setattr(sources_module, "RELABELLED", threshold)
         trainer, _ = Fit(Game, r, [A, B], seed=1).run()
-        p = trainer.probabilities(EvalGraph.of(target, trainer.method, None))[0.0]
+        p = trainer.probabilities(EvalGraph.of(GraphTensors.of(target), trainer.method, None))[0.0]
         scores.append(score(("micro_f1",), target, p)["micro_f1"])
         for source, graph in zip(trainer.sources, (A, B), strict=True):
             nodes = np.arange(60) if select == "last" else withhold(graph, 1)[0]

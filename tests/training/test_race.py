@@ -1,0 +1,262 @@
+"""A race: candidates that fall behind stop, ties are averaged, and a race that is killed continues to the bit."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgemask.errors import CheckpointError, GraphError, InputError, RaceWarning
+from edgemask.graph import Graph
+from edgemask.inference import mean_probabilities
+from edgemask.training import race as race_module
+from edgemask.training.candidates import choose_candidates
+from edgemask.training.race import FALLBACK, MAJORITY, Outcome, Race
+from tests.training.toys import A, B, C, domain
+
+SETTINGS = {"epochs": 20, "eval_every": 2, "hidden": 8, "lr": 0.02}
+NAMES = ("erm-mlp", "erm-gcn", "edgemask-dg:backbone=sage:rho=0.7:mask_projection=4:mask_hidden=4")
+
+
+def candidates(*names: str, sources=(A, B), **more):
+    return choose_candidates(names or NAMES, sources, **SETTINGS | more)
+
+
+def run(*names: str, sources=(A, B), validation=(), **options) -> Outcome:
+    return Race(candidates(*names), sources, validation, **options).run()
+
+
+def predictions(outcome: Outcome, graph: Graph = C) -> np.ndarray:
+    return mean_probabilities(outcome.members, graph)
+
+
+def without_times(outcome: Outcome):
+    return [replace(s, seconds=0.0) for s in outcome.leaderboard]
+
+
+@pytest.fixture(scope="module")
+def plain() -> Outcome:
+    return run()
+
+
+# ---- the result ------------------------------------------------------------------------------------------------
+
+
+def test_every_candidate_and_the_majority_class_are_on_the_leaderboard(plain):
+    assert {s.name for s in plain.leaderboard} == {*NAMES, MAJORITY}
+    assert plain.rule == "leave-one-source-out"
+    for standing in plain.leaderboard:
+        assert standing.score is not None
+        assert standing.error is not None
+        assert 0 < standing.score <= 1
+    assert sum(s.weight for s in plain.leaderboard) == pytest.approx(1)
+    assert [s.name for s in plain.leaderboard if s.weight] == [m.name for m in plain.members]
+    assert plain.leaderboard[0].score == max(s.score for s in plain.leaderboard if s.score is not None)
+
+
+def test_the_mean_of_the_members_is_predicted(plain):
+    p = predictions(plain)
+    np.testing.assert_allclose(p, np.mean([m.probabilities(C) for m in plain.members], axis=0))
+    np.testing.assert_allclose(p.sum(1), 1)
+
+
+def test_members_are_trained_on_all_sources_to_the_chosen_epoch(plain):
+    standings = {s.name: s for s in plain.leaderboard}
+    for name, history in plain.histories.items():
+        assert history[-1]["epoch"] == standings[name].epoch
+        assert {"loss a", "loss b"} <= set(history[-1])  # the names that the user gave
+
+
+def test_the_expected_score_lies_between_those_of_the_sources(plain):
+    assert plain.expected is not None
+    values = plain.expected.by_graph
+    assert set(values) == {"a", "b"}
+    assert plain.expected.score == pytest.approx(np.mean(list(values.values())))
+    assert 0 <= plain.expected.low <= min(values.values()) <= max(values.values()) <= plain.expected.high <= 1
+
+
+def test_names_and_order_of_the_sources_do_not_matter(plain):
+    other = run(sources=(B.replace(name="zebra"), A.replace(name="yak")))
+    assert np.array_equal(predictions(other), predictions(plain))
+    assert without_times(other) == without_times(plain)
+
+
+def test_the_labels_of_the_target_are_not_read(plain):
+    p = predictions(plain, C.without_labels())
+    assert np.array_equal(p, predictions(plain))
+
+
+def test_validation_graphs_choose_if_there_are_any():
+    outcome = run("erm-mlp", "erm-gcn", validation=[C])
+    assert outcome.rule == "validation"
+    assert outcome.expected is not None
+    assert set(outcome.expected.by_graph) == {"c"}
+
+
+def test_a_single_source_withholds_nodes():
+    big = domain("big", 5, n=240)
+    outcome = run("erm-mlp", "erm-gcn", sources=[big])
+    assert outcome.rule == "source-val"
+    assert len(outcome.members[0].probabilities(C)) == C.num_nodes
+
+
+# ---- who stops and who is averaged --------------------------------------------------------------------------------
+
+
+def test_a_candidate_that_is_clearly_behind_stops_after_the_first_round():
+    fast, slow = "erm-gcn:epochs=100", "erm-gcn:epochs=100:lr=1e-12"
+    outcome = run(fast, slow)
+    standing = next(s for s in outcome.leaderboard if s.name == slow)
+    assert standing.rounds == 1
+    assert f"points behind {fast}" in standing.note
+    assert [m.name for m in outcome.members] == [fast]
+
+
+def test_candidates_that_cannot_be_told_apart_are_averaged_up_to_a_limit():
+    names = ["erm-gcn", *(f"erm-gcn:weight_decay={w}" for w in (1e-5, 1e-4, 1e-3))]
+    assert len(run(*names).members) == 4
+    few = run(*names, max_members=2)
+    assert len(few.members) == 2
+    assert sum("more than 2 members" in s.note for s in few.leaderboard) == 2
+
+
+def test_a_candidate_that_diverges_leaves_with_its_reason():
+    outcome = run("erm-mlp", "erm-gcn:lr=1e30:average=0")
+    failed = next(s for s in outcome.leaderboard if "1e30" in s.name)
+    assert failed.note.startswith("failed: epoch")
+    assert failed.score is None
+    assert any("left the race" in note for note in outcome.notes)
+
+
+def test_if_all_candidates_fail_each_is_named():
+    with pytest.raises(InputError, match=r"every candidate failed: erm-gcn:lr=1e30.*erm-mlp:lr=1e30"):
+        run("erm-gcn:lr=1e30:average=0", "erm-mlp:lr=1e30:average=0")
+
+
+def test_a_model_that_is_no_better_than_a_guess_warns():
+    rng = np.random.default_rng(0)
+    one, two = (g.replace(y=rng.integers(0, 3, g.num_nodes), x=rng.normal(size=(g.num_nodes, 3))) for g in (A, B))
+    with pytest.warns(RaceWarning, match="hardly more than the most frequent class"):
+        run("erm-mlp", sources=(one, two))
+
+
+# ---- scores that mean nothing, and bad input -----------------------------------------------------------------------
+
+
+def test_a_source_with_one_class_falls_back_to_a_named_candidate():
+    single = B.replace(y=np.zeros(B.num_nodes, dtype=int))
+    with pytest.warns(RaceWarning, match=rf"all labels of graph 'b' are the same.*{FALLBACK}"):
+        outcome = run(sources=(A, single))
+    assert [m.name for m in outcome.members] == [FALLBACK]
+    assert outcome.expected is None
+
+
+def test_few_labels_fall_back_to_a_named_candidate():
+    y = np.where(np.arange(60) < 8, A.first_labels, -1)
+    with pytest.warns(RaceWarning, match="only 1 nodes"):
+        outcome = run(sources=[A.replace(y=y)])
+    assert outcome.rule == "none"
+
+
+def test_sources_with_one_class_altogether_are_refused():
+    zeros = [g.replace(y=np.zeros(g.num_nodes, dtype=int)) for g in (A, B)]
+    with pytest.raises(GraphError, match="every label is 'a'; a source needs at least 2 classes"):
+        run(sources=zeros)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": 0}, "budget must be a positive number of seconds, got 0"),
+        ({"max_members": 0}, "max_members must be at least 1, got 0"),
+    ],
+)
+def test_illegal_parameters_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        Race(candidates(), [A, B], **options)
+
+
+# ---- the budget -----------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock on which every epoch takes a second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.now = 0.0
+        from edgemask.training import contender, trainer
+
+        monkeypatch.setattr(race_module.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(contender.time, "monotonic", lambda: self.now)
+        step = trainer.Trainer.step
+
+        def slow(own):
+            self.now += 1.0
+            return step(own)
+
+        monkeypatch.setattr(trainer.Trainer, "step", slow)
+
+
+@pytest.mark.parametrize("budget", [60, 600])
+def test_the_budget_bounds_the_race_and_its_final_training(monkeypatch, budget):
+    clock = Clock(monkeypatch)
+    outcome = run("erm-mlp", "erm-gcn", budget=budget)
+    assert clock.now <= budget
+    assert outcome.members
+    assert any("budget" in note for note in outcome.notes) == (budget == 60)
+
+
+def test_a_budget_that_is_too_small_says_how_much_the_cheapest_needs(monkeypatch):
+    Clock(monkeypatch)
+    with pytest.raises(
+        InputError, match=r"budget = 5 s is too small .* erm-mlp, needs about 4 s until its first score"
+    ):
+        run("erm-mlp", "erm-gcn", budget=5)
+
+
+# ---- resume ----------------------------------------------------------------------------------------------------------
+
+
+class StopError(Exception):
+    pass
+
+
+def killed_after(epochs: int, folder: Path) -> Race:
+    left = [epochs]
+
+    def on_epoch(trainer, stage):
+        left[0] -= 1
+        if left[0] < 0:
+            raise StopError
+
+    return Race(candidates(), [A, B], folder=folder, on_epoch=on_epoch)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_race_that_is_killed_continues_to_the_bit(plain, tmp_path, seed):
+    rng, kills = np.random.default_rng(seed), 0
+    while True:
+        try:
+            outcome = killed_after(int(rng.integers(1, 60)), tmp_path).run()
+            break
+        except StopError:
+            kills += 1
+    assert kills >= 1
+    assert np.array_equal(predictions(outcome), predictions(plain))
+    assert without_times(outcome) == without_times(plain)
+
+
+def test_the_state_of_another_race_is_refused(tmp_path):
+    with pytest.raises(StopError):
+        killed_after(50, tmp_path).run()
+    with pytest.raises(CheckpointError, match="another"):
+        Race(candidates(), [A, B], seed=1, folder=tmp_path).run()
+
+
+def test_no_warning_is_raised_in_a_usual_race():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RaceWarning)
+        run("erm-gcn")
