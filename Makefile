@@ -33,7 +33,7 @@ test: lint
 test-fast: setup
 	@$(PYTEST) -n 2 --fast
 
-# Each line runs the numerical tests as on another machine. Results may differ there in the last bits, never in meaning.
+# Each command runs the numerical tests as if on another machine, where the last bits of results may differ.
 test-portable: setup
 	@echo "== NumPy without AVX-512"
 	@NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR" $(PYTEST) -n 2 -m "numerical and not slow and not browser and not paper"

@@ -108,7 +108,7 @@ def repeated(
     within: float = 6.0,
     inner: int = 1,
 ) -> dict[str, Figures]:
-    """Time several calls in turn.
+    """Time several calls, one after the other in every round.
 
     Args:
         calls: The calls by name.
@@ -127,8 +127,8 @@ def repeated(
             seconds(call, device)
     taken: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + within
-    for turn in range(most):
-        if turn >= least and time.perf_counter() > end:
+    for done in range(most):
+        if done >= least and time.perf_counter() > end:
             break
         for name, call in calls.items():
             taken[name].append(seconds(call, device, inner))

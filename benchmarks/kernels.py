@@ -1,4 +1,4 @@
-"""The operators alone, forward and backward: those for the device and those of plain torch, in turn in one process.
+"""The operators alone, forward and backward: those for the device and those of plain torch, alternating in one process.
 
 For each time the corresponding bandwidth is computed, counting one gathered row per edge and all other data once. It is
 compared with the bandwidth of a plain copy on the same device.
@@ -88,7 +88,7 @@ def passes(
     device: torch.device,
     within: float = 3.0,
 ) -> dict[str, dict[str, Figures]]:
-    """Time the forward pass, and the backward pass to all inputs, of each implementation in turn."""
+    """Time the forward pass, and the backward pass to all inputs, of the implementations, which alternate."""
     outputs = {who: call(module, *inputs) for who, module in modules.items()}
     up = torch.rand_like(next(iter(outputs.values())))
     forward = {who: (lambda m=module: call(m, *inputs)) for who, module in modules.items()}

@@ -1,4 +1,4 @@
-"""Our own code against well-kept libraries that do the same: the measurements behind docs/dependencies.md.
+"""Our own code compared with well-maintained libraries that do the same: the measurements behind docs/dependencies.md.
 
 `python -m benchmarks.libraries` runs every comparison in fresh processes, prints the figures and writes them to
 results/libraries.json. It needs pynndescent and pooch, which edgemask itself does not use.
@@ -46,7 +46,7 @@ def features(kind: str) -> Any:
 
 
 def neighbours(library: str, kind: str) -> Figures:
-    """Time, recall and peak memory of one index."""
+    """Return the time, recall and peak memory of one index."""
     import numpy as np
 
     from edgemask.enrich.index import approximate_knn, recall
@@ -78,7 +78,7 @@ def neighbours(library: str, kind: str) -> Figures:
 
 
 def adam(library: str) -> Figures:
-    """Time of the first and of later steps on the parameters of a GCN, and the memory that the first step loads."""
+    """Time the first and later steps on the parameters of a GCN, and measure the memory that the first step loads."""
     import torch
 
     from edgemask.nn.adam import Adam
@@ -114,7 +114,7 @@ LIMIT = 8.0  # seconds after which a download counts as endless
 
 
 class Server(BaseHTTPRequestHandler):
-    """Serves the same file in good and bad ways, by path."""
+    """A server that sends the same file completely, truncated or endlessly, depending on the path."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -137,7 +137,7 @@ class Server(BaseHTTPRequestHandler):
 
 
 def downloads(library: str) -> Figures:
-    """Time of a good download, and what becomes of bad ones."""
+    """Time a valid download, and report how invalid downloads end."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
@@ -179,7 +179,7 @@ def downloads(library: str) -> Figures:
     return figures
 
 
-# ---- all of it -------------------------------------------------------------------------------------------------
+# ---- all comparisons -------------------------------------------------------------------------------------------
 
 JOBS: dict[str, tuple[Callable[..., Figures], list[tuple[str, ...]]]] = {
     "neighbours": (neighbours, [(lib, kind) for kind in ("dense", "sparse") for lib in ("edgemask", "pynndescent")]),

@@ -13,6 +13,7 @@ from benchmarks.common import RESULTS, read_record
 from benchmarks.plot import growth_plot
 from benchmarks.required import checks
 from benchmarks.show import Record, machine_name, on_cpu, over_inputs, peak_mib, size, table, time
+from edgemask.report.render import spread
 
 TEMPLATE = Path(__file__).with_name("page.md")
 PLOT = RESULTS.parent.parent / "docs" / "growth.svg"
@@ -126,7 +127,7 @@ def accuracy(record: Record) -> str:
     figures = record["figures"]
 
     def shown(value: list[float]) -> str:
-        return f"{value[0]:.1f} ± {value[1]:.1f}"
+        return spread(value[0], value[1], decimals=1)
 
     rows = [[r["benchmark"], r["row"], shown(r["before"]), shown(r["after"]), r["after"][2]] for r in figures["rows"]]
     kinds = ("float32", "tf32", "bf16")

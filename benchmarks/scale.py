@@ -50,7 +50,7 @@ def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
-class Watch(Stopwatch):
+class RecallStopwatch(Stopwatch):
     """A `Stopwatch` that also keeps the recall of the neighbour search."""
 
     recall = 1.0
@@ -70,17 +70,17 @@ def synthetic(nodes: int, words: int) -> Graph:
 
 def point(setup: Setup, nodes: int, words: int) -> Figures:
     """Measure enrichment and epochs of one size, after a small graph that loads and compiles on first use."""
-    play(setup, synthetic(2_000, words))
+    measure(setup, synthetic(2_000, words))
     graph = synthetic(nodes, words)
-    return {"nodes": nodes, "edges": graph.num_edges, **play(setup, graph)}
+    return {"nodes": nodes, "edges": graph.num_edges, **measure(setup, graph)}
 
 
-def play(setup: Setup, graph: Graph) -> Figures:
+def measure(setup: Setup, graph: Graph) -> Figures:
     """Measure the enrichment of a graph by kind, then epochs of training on it."""
     device = setup.where
     with tempfile.TemporaryDirectory() as folder:
         with peaks(device) as enriching:
-            cache = Watch(folder)
+            cache = RecallStopwatch(folder)
             enrich = seconds(lambda: make_sampler(RECIPE, graph, device, cache), device)
         with peaks(device) as training:
             source = make_source(RECIPE, graph, np.flatnonzero(graph.labelled), device, Cache(folder))

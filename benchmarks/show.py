@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from edgemask.report.render import markdown_table, table_line
+
 Record = dict[str, Any]
 GIB = 2**10  # MiB
 
@@ -31,9 +33,8 @@ def over_inputs(peak: dict[str, dict[str, float]], record: Record) -> float:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+    """Return a Markdown table of cells that need not be strings."""
+    return markdown_table(head, (table_line([str(cell) for cell in row]) for row in rows))
 
 
 def time(seconds: float) -> str:

@@ -33,7 +33,7 @@ REPLAYED = 4  # epochs before replays are measured: two to warm up, one to captu
 
 
 def part(setup: Setup, step: Step) -> Figures:
-    """Measure all variants, each in its own process. On a CPU the products run in turn with edgemask in one process."""
+    """Measure all variants, each in its own process. On a CPU the products alternate with edgemask in one process."""
     inputs, fused = isolated(setup, prepare), isolated(setup, ours, step=step, plain=False)
     product_times = fused.pop("products") if setup.where.type == "cpu" else isolated(setup, products, step=step)
     return {

@@ -64,7 +64,7 @@ class Protocol:
         return (*self.sources, *self.validation, *self.targets)
 
     def describe(self) -> dict[str, Any]:
-        """Return everything that identifies the protocol in a record, which has the options in another place."""
+        """Return what identifies the protocol in a record, except its options, which have their own field."""
         return {name: value for name, value in vars(self).items() if name != "options"}
 
     def open(self, domains: Mapping[str, Graph]) -> tuple[Training, Exam]:
@@ -102,7 +102,14 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Training:
-    """The data for training and selection. The targets have no labels."""
+    """The data for training and selection.
+
+    Attributes:
+        sources: Labelled graphs to train on.
+        validation: Labelled graphs used only for model selection.
+        targets: Graphs to predict, without their labels.
+        metrics: Metrics of the protocol. The first one is used for selection.
+    """
 
     sources: tuple[Graph, ...]
     validation: tuple[Graph, ...]

@@ -14,15 +14,16 @@ from statistics import fmean, median
 from edgemask.config import Recipe
 from edgemask.experiments.records import Record, ResultStore
 from edgemask.methods.registry import method_spec
-from edgemask.report.render import NOTHING, number, table_line
+from edgemask.report.render import NOTHING, markdown_table, number, table_line
 from edgemask.report.tables import failures
-from paper.markdown import mean_text, table, template
+from paper.markdown import mean_text, template
 from paper.published import NAMES, SHOWN, TABLES, figure
 
 SEEDS = 5
 LARGE = 3.0  # a difference from the paper's figure over this many points needs an explanation
 TRANSFERS = ("AC→D", "AD→C", "CD→A")
 OTHERS = {"cora": "Cora", "photo": "Photo", "facebook100": "FB-100", "twitch": "Twitch"}
+METRIC_NAMES = {"roc_auc": "ROC-AUC"}  # as they appear in sentences; other metrics keep their own name
 COST = "time, memory per run"
 GENERATED = "The shifted copies come from a generator with its own seed. The paper's copies are not public."
 MISSING = "Penn94 and Texas80 are not available, so the targets differ from the paper's."
@@ -40,8 +41,8 @@ COLUMN = (
     "the same figure."
 )
 GIN = (
-    "The difference comes with the backbone: a plain GIN scores 61.5 here and GraphAug lowers it by 0.8, while the "
-    "same code with a GCN is above the paper's figure. It is unexplained why the paper's GIN is so much better."
+    "The difference is due to the backbone: a plain GIN scores 61.5 here and GraphAug lowers it by 0.8, while the same "
+    "code with a GCN is above the paper's figure. It is unexplained why the paper's GIN is so much better."
 )
 PARTIAL = "A partial reimplementation with our own defaults. Its status below says what differs from its paper."
 # Why our result differs from the paper's figure, if known: by benchmark for all methods, or by method and benchmark.
@@ -201,9 +202,10 @@ def section(benchmark: str, protocol: str, everything: list[Record]) -> str:
     example = next(r for r in everything if (r["benchmark"], r["protocol"]["name"]) == (benchmark, protocol))
     missing = f" Data not available: {', '.join(example['missing'])}." if example["missing"] else ""
     metric, targets = example["protocol"]["metrics"][0], len(example["metrics"])
+    metric = METRIC_NAMES.get(metric, metric)
     head = ["method", "minimum", "paper", "average", "paper", COST, "selection rule"]
     title = f"### {OTHERS[benchmark]}: {protocol}\n\nThe metric is {metric}, over {targets} targets.{missing}\n"
-    return f"{title}\n{table(head, rows)}"
+    return f"{title}\n{markdown_table(head, rows)}"
 
 
 def page(results: Path) -> str:
@@ -224,9 +226,9 @@ def page(results: Path) -> str:
         device=", ".join(sorted({r["machine"]["device"] for r in everything})),
         seeds=SEEDS,
         large=LARGE,
-        citation=table(["method", *TRANSFERS, "average", COST, "selection rule"], citation),
+        citation=markdown_table(["method", *TRANSFERS, "average", COST, "selection rule"], citation),
         others="\n\n".join(others),
-        methods=table(["name", "summary", "citation", "status"], methods),
+        methods=markdown_table(["name", "summary", "citation", "status"], methods),
         notes="\n".join(f"{i}. {text}" for i, text in enumerate(NOTES, 1)),
     )
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-import numpy as np
-
 from edgemask.experiments.records import Record
 
 
@@ -39,20 +37,19 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Third:
-    """A metric in percent, averaged over one third of the targets in their order.
+class PeriodScore:
+    """A metric in percent, averaged over the targets of one period.
 
     Args:
         metric: Name of the metric.
-        number: 0, 1 or 2 for the first, second or last third.
+        targets: Names of the targets of the period. Targets that a record does not have are ignored.
     """
 
     metric: str
-    number: int
+    targets: tuple[str, ...]
 
     def __call__(self, record: Record) -> float | None:
-        thirds = np.array_split(np.array(record["protocol"]["targets"]), 3)
-        scores = [100 * record["metrics"][t][self.metric] for t in thirds[self.number] if t in record["metrics"]]
+        scores = [100 * record["metrics"][t][self.metric] for t in self.targets if t in record["metrics"]]
         return fmean(scores) if scores else None
 
 

@@ -1,13 +1,13 @@
-"""Parts of the generated pages: templates, Markdown tables and mean ± deviation."""
+"""Parts of the generated pages: templates and mean ± deviation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from edgemask.report.render import spread, table_line
+from edgemask.report.render import spread
 
 PAGES = Path(__file__).parent / "pages"
 
@@ -26,13 +26,3 @@ def mean_text(values: Sequence[float], decimals: int = 1) -> str:
     '77.0'
     """
     return spread(fmean(values), stdev(values) if len(values) > 1 else math.nan, decimals)
-
-
-def table(head: Sequence[str], lines: Iterable[str]) -> str:
-    """Return a Markdown table.
-
-    Args:
-        head: The column titles.
-        lines: The rows as Markdown lines, as `table_line` makes them.
-    """
-    return "\n".join([table_line(head), table_line(["---"] * len(head)), *lines])

@@ -16,8 +16,8 @@ from edgemask.config import Recipe
 from edgemask.errors import InputError
 from edgemask.experiments.records import Record, ResultStore
 from edgemask.methods.registry import method_spec
-from edgemask.report.render import number, table_line
-from paper.markdown import mean_text, table, template
+from edgemask.report.render import markdown_table, number, table_line
+from paper.markdown import mean_text, template
 from paper.published import figure
 
 STAR = "edgemask-dg-star"
@@ -221,7 +221,7 @@ def collapse(records: list[Record]) -> tuple[str, list[int]]:
     epochs = (1, 2, 5, 10, 20, 50, 100, 200)
     means = [number(fmean(curve[epoch - 1] for curve in curves), 4) for epoch in epochs]
     first = [next(i + 1 for i, v in enumerate(curve) if v < 0.02) for curve in curves]
-    return table(["epoch", *map(str, epochs)], [table_line(["mean(s)", *means])]), first
+    return markdown_table(["epoch", *map(str, epochs)], [table_line(["mean(s)", *means])]), first
 
 
 def page(results: Path) -> str:
@@ -245,13 +245,13 @@ def page(results: Path) -> str:
     origin = "rule, seeds, version"
     return template("replication").format(
         device=", ".join(devices),
-        citation=table(["variant", *TRANSFERS, "average", "prototype", origin], citation),
+        citation=markdown_table(["variant", *TRANSFERS, "average", "prototype", origin], citation),
         collapse=curve,
         runs=len(collapsing),
         first=min(first),
         last=max(first),
-        twitch=table(["variant", "minimum", "average", "chosen α", origin], twitch),
-        commands=table(["row", "command"], commands),
+        twitch=markdown_table(["variant", "minimum", "average", "chosen α", origin], twitch),
+        commands=markdown_table(["row", "command"], commands),
     )
 
 

@@ -55,7 +55,7 @@ def read(store: Store, domains: Sequence[str], *, features: str) -> dict[str, Gr
 
     Raises:
         InputError: `features` has another value.
-        DataError: A file is altered, not valid, or missing without a way to download it.
+        DataError: A file is altered or not valid, or it is missing and cannot be downloaded.
     """
     if features != "degree":
         raise InputError(f"airports: features must be 'degree', got {features!r}")
@@ -124,7 +124,7 @@ AIRPORTS = Benchmark(
         "the networks have no features of their own",
         labels="4 classes of nearly equal size, numbered as in the files: the quarter in which an airport's activity "
         "(people, or landings and take-offs) lies within its network; no label is missing",
-        shift="the continent: networks of other sizes and degrees, so that the degree of a class differs",
+        shift="the continent: the networks differ in size and degrees, so the degrees of a class differ too",
         split="leave one domain out: whole graphs, no validation domain",
         metric="accuracy over all nodes",
         licence="not stated for the data; MIT for the repository of this copy",

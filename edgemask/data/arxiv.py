@@ -16,6 +16,7 @@ from edgemask.protocol import Protocol
 
 # Domain: the last year before its window. Metrics use the papers of the window (all papers if the value is None).
 WINDOWS: dict[str, int | None] = {"2011": None, "2014": 2011, "2016": 2014, "2018": 2016, "2020": 2018}
+PERIODS = {"T1": ("2016",), "T2": ("2018",), "T3": ("2020",)}  # the paper's names of the test windows
 _ORIGIN = (
     "https://raw.githubusercontent.com/avmoldovan/GCNII-forked/"
     "d8e89dd445b814ba131d8a6dc728277f9cdc3e19/dataset/ogbn_arxiv"

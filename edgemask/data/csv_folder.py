@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from edgemask.data.forms import blaming, read_info
+from edgemask.data.forms import error_prefix, read_info
 from edgemask.errors import GraphError
 from edgemask.graph import MISSING, Array, Graph
 from edgemask.runtime.atomic import replacing
@@ -140,7 +140,7 @@ def read_csv(folder: str | Path, name: str | None = None, **options: Any) -> Gra
         edges.append((ids[cell["source"]], ids[cell["destination"]]))
     options["undirected"] = options.get("undirected", False) or info.get("undirected", False)
     name = name or info.get("name") or folder.absolute().name
-    with blaming(folder):
+    with error_prefix(folder):
         return Graph(name, edges=np.array(edges, dtype=np.int64).reshape(-1, 2).T, **fields, **options)
 
 

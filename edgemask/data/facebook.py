@@ -63,7 +63,7 @@ def read(store: Store, domains: Sequence[str], *, missing: str) -> dict[str, Gra
 
     Raises:
         InputError: `missing` has another value.
-        DataError: A file is altered, missing without a way to download it, or has edges that are not symmetric.
+        DataError: A file is altered or has edges that are not symmetric, or it is missing and cannot be downloaded.
     """
     if missing not in ("skip", "eerm"):
         raise InputError(f"facebook100: missing must be 'skip' or 'eerm', got {missing!r}")

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 import torch
 
 from edgemask.data.csv_folder import read_csv, write_csv
-from edgemask.data.forms import blaming, read_info
+from edgemask.data.forms import error_prefix, read_info
 from edgemask.errors import GraphError, GraphWarning, InputError
 from edgemask.graph import MISSING, Graph
 from edgemask.runtime.atomic import replacing
@@ -195,7 +195,7 @@ def read_npz(path: str | Path, name: str | None = None, **options: Any) -> Graph
         with np.load(file, allow_pickle=False) as archive:
             return {field: archive[field] for field in archive.files}
 
-    with blaming(path):
+    with error_prefix(path):
         fields = _decoded(path, ".npz archive", read_fields)
         types = {"name": str, "classes": list, "masks": list}
         info = read_info(str(_take(fields, "info")), "info", types)
@@ -299,7 +299,7 @@ def read_mat(
     if labels not in ("first", "all", None):
         raise InputError(f"labels must be 'first' or 'all', got {labels!r}")
     known = ["network", "attrb", "group", "name", "classes", "multilabel"]
-    with blaming(path):
+    with error_prefix(path):
         fields = _decoded(path, ".mat file", lambda file: scipy.io.loadmat(file, variable_names=known))
         network, x, group = (_matrix(fields, field) for field in known[:3])
         network, group, n = sp.coo_array(network), sp.coo_array(group).toarray(), x.shape[0]

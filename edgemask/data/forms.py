@@ -12,7 +12,7 @@ from edgemask.errors import GraphError
 
 
 @contextmanager
-def blaming(path: str | Path) -> Iterator[None]:
+def error_prefix(path: str | Path) -> Iterator[None]:
     """Prefix the message of a `GraphError` with the path."""
     try:
         yield

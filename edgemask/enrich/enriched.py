@@ -20,7 +20,7 @@ from edgemask.graph import Graph
 
 Array = npt.NDArray[Any]
 
-EXACT_UP_TO = 200_000  # nodes; the exact search of so many takes a minute or two on two cores
+EXACT_UP_TO = 200_000  # nodes; the exact search of a graph of this size takes a minute or two on two cores
 LEAST_INDEXED = 1000  # nodes; smaller graphs do not need an index and are too small to train one
 
 

@@ -92,6 +92,15 @@ def recall(x: Any, lists: Array, *, seed: int, device: str | torch.device = "cpu
 
     A listed neighbour counts if it is at least as similar as the exact k-th neighbour. If several nodes are equally
     similar to the k-th, any of them counts.
+
+    Args:
+        x: N × d features, as a SciPy sparse matrix or an array.
+        lists: N × k node indices, with -1 for none.
+        seed: Seed of the sample.
+        device: Where the exact neighbours of dense features are searched.
+
+    Raises:
+        InputError: A row has features that are not finite.
     """
     unit, usable = unit_rows(x)
     ids = np.flatnonzero(usable)
@@ -212,7 +221,7 @@ def _clear(indptr: Array, indices: Array, data: Array, i: int, row: Array) -> No
             row[indices[p]] = 0
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, forceinline=True)  # the order of a sum is free
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, forceinline=True)  # terms may be reordered
 def _similarity(indptr: Array, indices: Array, data: Array, row: Array, j: int) -> Any:
     """Return the similarity of a dense row and row j, in multiples of 2⁻²⁴: a float32 can hold it."""
     total = data.dtype.type(0)

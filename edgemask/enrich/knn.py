@@ -73,7 +73,17 @@ def on_all(usable: Array, lists: Array) -> Array:
 
 
 def search(unit: Any, k: int, queries: Array | None = None, *, device: str | torch.device = "cpu") -> Array:
-    """Return the `knn` lists of rows of length 1, for all rows or only for the rows `queries`."""
+    """Find the k most similar other rows among rows of length 1.
+
+    Args:
+        unit: Rows of Euclidean length 1, as `unit_rows` returns them, without all-zero rows.
+        k: Neighbours per row.
+        queries: Indices of the rows whose neighbours are searched. None means all rows.
+        device: Where dense rows are searched.
+
+    Returns:
+        One list of k row indices per query, ordered and filled up with -1 as by `knn`.
+    """
     queries = np.arange(unit.shape[0]) if queries is None else queries
     if not is_sparse(unit):
         return _search_dense(unit, k, queries, device)
@@ -94,7 +104,18 @@ def is_sparse(x: Any) -> bool:
 
 
 def unit_rows(x: Any) -> tuple[Any, Array]:
-    """Scale the rows of `x` to Euclidean length 1 (float64; CSR if sparse), and tell which rows are not all zero."""
+    """Scale the rows of `x` to Euclidean length 1.
+
+    Args:
+        x: N × d features, as a SciPy sparse matrix or an array.
+
+    Returns:
+        The scaled rows as float64 values, in CSR format if `x` is sparse, and a boolean per row that is False if the
+        row is all zero. All-zero rows stay as they are.
+
+    Raises:
+        InputError: A row has features that are not finite.
+    """
     unit: Any
     if is_sparse(x):
         unit = sp.csr_array(x, dtype=np.float64, copy=True)

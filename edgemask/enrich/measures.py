@@ -39,7 +39,7 @@ def adjacency_of(edges: Array, num_nodes: int) -> Any:
 def spectral_entropy(adjacency: Any, *, probes: int | None = None, steps: int = STEPS, seed: int = 0) -> float:
     """Compute the von Neumann entropy in nats: -Σ (λ/N') log(λ/N') over the eigenvalues λ of L.
 
-    N' is the number of nodes that have edges. The entropy is exact up to N' = 2,000. Above, it is estimated by
+    N' is the number of nodes that have edges. The entropy is exact up to N' = 2,000. Above that, it is estimated by
     stochastic Lanczos quadrature, in time linear in the number of edges.
 
     Args:
@@ -153,7 +153,12 @@ def enrichment_measures(graph: Graph, edges: Array) -> dict[str, float]:
 
 
 def checked(adjacency: Any) -> Any:
-    """Return the adjacency as CSR, after checking that it is that of an undirected simple graph."""
+    """Return an adjacency matrix in CSR format, after checking that it is that of an undirected simple graph.
+
+    Raises:
+        TypeError: The adjacency is not a SciPy sparse matrix.
+        InputError: It is not square or not symmetric, has values other than 0 and 1, or has a self-loop.
+    """
     if not sp.issparse(adjacency):
         raise TypeError(f"adjacency must be a SciPy sparse matrix, got {type(adjacency).__name__}")
     a = sp.csr_array(adjacency, dtype=np.float64)

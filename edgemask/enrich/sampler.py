@@ -53,7 +53,7 @@ class EdgeSample:
 
 
 class Sampler:
-    """Draws edge sets of one enriched graph on one device.
+    """A sampler of edge sets of one enriched graph on one device.
 
     Args:
         enriched: The enriched graph.
@@ -125,7 +125,11 @@ class Sampler:
         return [self.keys(i, j, origin), self.keys(j, i, origin)]
 
     def counts(self, knn_ratio: float, spectral_ratio: float, spectral_budget: float | None) -> tuple[int, int]:
-        """Return the numbers of kNN and spectral pairs in a sample with these ratios and this budget."""
+        """Return the numbers of kNN and spectral pairs that `sample` draws with these ratios and this budget.
+
+        Raises:
+            InputError: A ratio or the budget is out of range, or the ratio draws too many pairs without a budget.
+        """
         for name, ratio in (("knn_ratio", knn_ratio), ("spectral_ratio", spectral_ratio)):
             if not 0 <= ratio <= 1:
                 raise InputError(f"{name} must be in [0, 1], got {ratio}")
@@ -205,7 +209,17 @@ def changes(numbers: Tensor) -> Tensor:
 
 
 def merge(constant: Tensor, drawn: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return sources, destinations and origins of two sorted lists of keys, with each edge once, by its first key."""
+    """Merge two sorted lists of edge keys (`Sampler.keys`) into distinct edges.
+
+    Args:
+        constant: Keys of the constant edges.
+        drawn: Keys of the drawn edges.
+        num_nodes: Number of nodes of the graph.
+
+    Returns:
+        Sources, destinations and origins of the edges, sorted by destination, then by source. An edge that occurs
+        several times keeps its smallest origin.
+    """
     if constant.is_cuda:
         key = in_order(torch.cat([constant, drawn]))
         key = key[changes(key >> 2)]

@@ -30,7 +30,7 @@ SPARE = 10  # vectors that are iterated in addition to the K wanted ones
 PASSES = 3  # multiplications of the subspace with the affinity before the Rayleigh-Ritz step
 RBF_LIMIT = 20_000  # nodes; the RBF affinity has full rank, so each pass takes O(N²) time
 BLOCK = 2**23  # affinities in memory at a time (64 MiB)
-LARGE = 50_000  # nodes; above, the iteration runs over features instead of nodes, and k-means on a sample
+LARGE = 50_000  # nodes; in larger graphs the iteration runs over features instead of nodes, and k-means on a sample
 WIDE = 8192  # features; up to here, ZᵀZ of a large graph is computed once (512 MiB), which saves time
 CHUNK = 2**16  # rows of a large graph multiplied at a time
 PAIRS = 10_000  # pairs of nodes sampled by the median rule
@@ -124,7 +124,19 @@ def leading_left_vectors(z: Any, K: int, seed: int) -> Array:
 
 
 def rbf_product(x: Any, gamma: float | None, seed: int) -> Product:
-    """Return Q ↦ D^{-1/2} W D^{-1/2} Q for W_ij = exp(-γ‖x_i - x_j‖²). If `gamma` is None, use the median rule."""
+    """Return the function Q ↦ D^{-1/2} W D^{-1/2} Q for W_ij = exp(-γ‖x_i - x_j‖²).
+
+    Args:
+        x: N × d features, as a SciPy sparse matrix or an array.
+        gamma: The scale γ. None means the median rule (`median_gamma`).
+        seed: Seed of the median rule.
+
+    Raises:
+        InputError: There are too many nodes, or the median rule fails.
+
+    Warns:
+        EnrichWarning: The affinity is numerically diagonal, so that clusters will be arbitrary.
+    """
     nodes = x.shape[0]
     if nodes > RBF_LIMIT:
         raise InputError(
@@ -158,7 +170,11 @@ def rbf_product(x: Any, gamma: float | None, seed: int) -> Product:
 
 
 def median_gamma(x: Any, seed: int) -> float:
-    """Return γ by the median rule γ = 1/(2 median ‖x_i - x_j‖²), over 10,000 random pairs of distinct nodes."""
+    """Return γ by the median rule γ = 1/(2 median ‖x_i - x_j‖²), over 10,000 random pairs of distinct nodes.
+
+    Raises:
+        InputError: The median is 0, because more than half of the pairs of rows are equal.
+    """
     nodes, rng = x.shape[0], numpy_stream(seed, "median-rule")
     i = rng.integers(nodes, size=PAIRS)
     j = (i + rng.integers(1, nodes, size=PAIRS)) % nodes

@@ -64,7 +64,18 @@ def measure_extras(
 def mask_shares(method: Method, graph: Graph, seed: int, cache: Cache | None) -> dict[str, dict[str, float]]:
     """Return the number of edges, their mean mask and the share pruned, by origin of the edges.
 
-    The group `augmented` has all edges that enrichment added.
+    Args:
+        method: A trained method with a MaskNet.
+        graph: The graph. Its labels are not used.
+        seed: Seed of the sample of enriched edges.
+        cache: Where enrichment is cached.
+
+    Returns:
+        `edges`, `mean` and `pruned` of each group: `original`, `knn`, `spectral`, and `augmented` for all edges that
+        enrichment added. Groups without edges are omitted.
+
+    Raises:
+        InputError: The method was trained without a MaskNet.
     """
     mask = explain.edge_mask(method, graph, seed=seed, cache=cache)
     groups = {origin.name.lower(): mask.origin == origin.name.lower() for origin in Origin}

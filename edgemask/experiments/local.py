@@ -1,4 +1,4 @@
-"""Run tasks in processes of this machine. Each process has its share of the cores and may die without the others."""
+"""Run tasks in processes of this machine. Each has its share of the cores and can die without affecting the others."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Local:
                         continue
                     index = worker.task
                     try:
-                        outcome = worker.hear()
+                        outcome = worker.receive()
                     except (EOFError, OSError):
                         why = f"its process {worker.stop()}"
                         if not worker.ready:
@@ -124,10 +124,10 @@ class Worker:
     def take(self, i: int, task: Task) -> None:
         """Send the task with index `i` to the process."""
         self.task = i
-        with suppress(BrokenPipeError):  # the process has died; `hear` will raise EOFError
+        with suppress(BrokenPipeError):  # the process has died; `receive` will raise EOFError
             self.pipe.send(task)
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         """Receive a message: None when the process is ready, later the outcome of its task.
 
         Raises:

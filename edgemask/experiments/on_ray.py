@@ -54,7 +54,7 @@ class OnRay:
             InputError: No node of the cluster can run a task.
         """
         with connected(self.address) as ray:
-            settings = abroad(self.settings, ray)
+            settings = worker_settings(self.settings, ray)
             planning = amounts(Need(0.0 if settings.device == "cpu" else PLANNING))
             kinds: dict[str, list[int]] = {}
             for i, task in enumerate(tasks):
@@ -70,10 +70,10 @@ class OnRay:
                     yield ready.popleft()[0], Failed(f"no node of the cluster has {shown(asked)}")
                 while unplanned and not ready and cluster.room(planning):
                     kind = unplanned.popleft()
-                    cluster.send(foresee, kind, planning, tasks[kinds[kind][0]])
+                    cluster.send(predict_need, kind, planning, tasks[kinds[kind][0]])
                 if unplanned and not cluster.busy and not cluster.possible(planning):
                     raise InputError(f"no node of the cluster has {shown(planning)}")
-                for what, asked, result in cluster.landed():
+                for what, asked, result in cluster.finished():
                     if isinstance(what, str):
                         first = tasks[kinds[what][0]].label
                         if not isinstance(result, Need):
@@ -93,17 +93,17 @@ class Cluster:
     """A Ray cluster and the jobs submitted to it.
 
     Attributes:
-        flying: Submitted jobs with the resources they asked for. A task is named by its index, a plan by its kind.
+        submitted: Submitted jobs with the resources they asked for. A task is named by its index, a plan by its kind.
     """
 
     def __init__(self, ray: Any, settings: Settings):
         self.ray, self.settings = ray, settings
-        self.flying: dict[Any, tuple[str | int, Amounts]] = {}
+        self.submitted: dict[Any, tuple[str | int, Amounts]] = {}
 
     @property
     def busy(self) -> bool:
         """Whether a submitted job has not ended."""
-        return bool(self.flying)
+        return bool(self.submitted)
 
     def possible(self, asked: Amounts) -> bool:
         """Tell whether a node has these resources in total."""
@@ -113,28 +113,35 @@ class Cluster:
     def room(self, asked: Amounts) -> bool:
         """Tell whether a node has these resources in total and the cluster as a whole has them free."""
         whole = self.ray.cluster_resources()
-        taken = {name: sum(used[name] for _, used in self.flying.values()) for name in asked}
+        taken = {name: sum(used[name] for _, used in self.submitted.values()) for name in asked}
         spare = all(taken[name] + asked[name] <= whole.get(name, 0) for name in asked)
         return spare and self.possible(asked)
 
     def send(self, call: Callable[[Task, Settings], Any], what: str | int, asked: Amounts, task: Task) -> None:
-        """Submit `call(task, settings)` under the name `what` with the resources `asked`."""
+        """Submit `call(task, settings)` as a job.
+
+        Args:
+            call: The function to run on the cluster: `work` or `predict_need`.
+            what: Name of the job: the index of the task, or the kind of task of a plan.
+            asked: Resources that the job asks for.
+            task: The task.
+        """
         remote = self.ray.remote(call).options(
             num_cpus=asked["CPU"],
             num_gpus=asked["GPU"],
             memory=int(asked["memory"]) or None,
             max_retries=RETRIES,
         )
-        self.flying[remote.remote(task, self.settings)] = what, asked
+        self.submitted[remote.remote(task, self.settings)] = what, asked
 
-    def landed(self) -> Iterator[tuple[str | int, Amounts, Any]]:
+    def finished(self) -> Iterator[tuple[str | int, Amounts, Any]]:
         """Yield the jobs that have ended, with their resources and results."""
-        if not self.flying:
+        if not self.submitted:
             time.sleep(PATIENCE)  # no job fits at the moment
             return
-        refs, _ = self.ray.wait(list(self.flying), timeout=PATIENCE)
+        refs, _ = self.ray.wait(list(self.submitted), timeout=PATIENCE)
         for ref in refs:
-            what, asked = self.flying.pop(ref)
+            what, asked = self.submitted.pop(ref)
             try:
                 result = self.ray.get(ref)
             except self.ray.exceptions.RayError as error:  # lost too often, or the worker could not load it
@@ -148,7 +155,7 @@ def work(task: Task, settings: Settings) -> Outcome:
     return perform(task, settings)
 
 
-def foresee(task: Task, settings: Settings) -> Need | Failed:
+def predict_need(task: Task, settings: Settings) -> Need | Failed:
     """Predict the resources of a task. Runs on the cluster."""
     numba.set_num_threads(1)
     try:
@@ -168,7 +175,7 @@ def shown(asked: Amounts) -> str:
     return f"{asked['CPU']:g} CPU{gpu} and {asked['memory'] / 2**30:.1f} GiB of memory"
 
 
-def abroad(settings: Settings, ray: Any) -> Settings:
+def worker_settings(settings: Settings, ray: Any) -> Settings:
     """Return the settings for workers on other machines: with absolute paths and without the device `auto`."""
     device = settings.device
     if device == "auto":

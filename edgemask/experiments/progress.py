@@ -32,23 +32,23 @@ def progress(console: Console) -> Iterator[Callable[[Tally], None]]:
 
 
 class ProgressPrinter:
-    """Prints what is new in a tally since the last call."""
+    """A printer of the changes in a tally since the last call."""
 
     def __init__(self, console: Console):
         self.console, self.tally = console, Tally(0)
-        self.failed = self.again = 0
+        self.failed = self.retried = 0
         self.reasons = set[str]()
         self.last, self.since = "", float("-inf")
 
     def news(self, tally: Tally) -> None:
         """Print new failures and second attempts."""
         self.tally = tally
-        for label, why in tally.again[self.again :]:
+        for label, why in tally.retried[self.retried :]:
             self._print(f"{label} is run again: {why}")
         for label, why in tally.failed[self.failed :]:
             self._print(f"{label} failed" + (f" in the same way: {end(why)}" if why in self.reasons else f":\n{why}"))
             self.reasons.add(why)
-        self.again, self.failed = len(tally.again), len(tally.failed)
+        self.retried, self.failed = len(tally.retried), len(tally.failed)
 
     def lines(self, tally: Tally) -> None:
         """Print new failures and second attempts, and from time to time a line with the counts."""
@@ -66,7 +66,7 @@ def counts(tally: Tally) -> dict[str, str]:
     """Return the counts by name. Omit counts that are zero, except `running`."""
     left = tally.seconds_left
     shown = {
-        "recorded": f"{tally.found + tally.done} of {tally.total}",
+        "recorded": f"{tally.already_recorded + tally.done} of {tally.total}",
         "running": str(len(tally.running)),
         "failed": str(len(tally.failed)),
         "data not available": str(len(tally.absent)),
@@ -94,9 +94,10 @@ def table(tally: Tally) -> RenderableType:
 
 def summary(tally: Tally) -> str:
     """Return a summary of all tasks, to be printed at the end."""
-    lines = [f"{tally.found + tally.done} of {tally.total} recorded ({tally.found} were recorded before)"]
-    if tally.theirs:
-        lines.append(f"{tally.theirs} of them were first recorded by another process")
+    before, recorded = tally.already_recorded, tally.already_recorded + tally.done
+    lines = [f"{recorded} of {tally.total} recorded ({before} were recorded before)"]
+    if tally.recorded_elsewhere:
+        lines.append(f"{tally.recorded_elsewhere} of them were first recorded by another process")
     for absent, n in Counter(absent for _, absent in tally.absent).items():
         lines.append(f"data not available for {n} ({absent.root} on {absent.host}): {', '.join(absent.files)}")
     if tally.failed:

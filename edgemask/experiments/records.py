@@ -32,7 +32,7 @@ from edgemask.protocol import Protocol as Split
 from edgemask.runtime.atomic import replacing
 
 # Part of every record's identity. Change it only when the same settings, data and seed give other results; records of
-# the revision before are then no longer found. The package's version does not matter.
+# earlier revisions are then no longer found. The package's version does not matter.
 RESULTS_REVISION = "0.3.0"
 
 Record = dict[str, Any]
@@ -456,7 +456,15 @@ def _without_garbage_collection() -> Iterator[None]:
 def missing_files(benchmark: Benchmark, protocol: Split, store: Store) -> list[str]:
     """Return the files without which a protocol cannot be run.
 
-    These are the missing files of its sources and validation domains, and those of its targets if no target is there.
+    These are the missing files of its sources and validation domains, and of its targets if no target is available.
+
+    Args:
+        benchmark: The benchmark.
+        protocol: A protocol of the benchmark.
+        store: Where files are looked for. Nothing is downloaded.
+
+    Returns:
+        The paths of the files, relative to the data root.
     """
     available = set(benchmark.available(store))
     needed = [*protocol.sources, *protocol.validation]
@@ -466,7 +474,20 @@ def missing_files(benchmark: Benchmark, protocol: Split, store: Store) -> list[s
 
 
 def load_domains(benchmark: Benchmark, protocol: Split, store: Store, options: Mapping[str, Any]) -> dict[str, Graph]:
-    """Load the domains of a protocol. Targets whose files are missing are left out."""
+    """Load the domains of a protocol. Targets whose files are missing are left out.
+
+    Args:
+        benchmark: The benchmark.
+        protocol: A protocol of the benchmark.
+        store: The data store.
+        options: Options with which the benchmark is loaded.
+
+    Returns:
+        The graphs by name.
+
+    Raises:
+        DataError: A file is altered, or a file of a source or validation domain is missing.
+    """
     available = set(benchmark.available(store))
     wanted = [n for n in protocol.domains if n in available or n not in protocol.targets]
     return benchmark.load(wanted, store=store, **options)

@@ -23,6 +23,7 @@ from edgemask.experiments import extras
 from edgemask.experiments.records import RESULTS_REVISION, Record
 from edgemask.graph import Array, Graph
 from edgemask.methods.registry import method_spec
+from edgemask.methods.sources import reading_domain
 from edgemask.protocol import Exam, Protocol
 from edgemask.runtime.device import peak_memory
 from edgemask.training.fit import ALL, Fit
@@ -84,7 +85,7 @@ class Run:
         } | ({"also": list(self.also)} if self.also else {})
 
     def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record:
-        """Run and return the record. A run that diverges or runs out of memory also has a record (`attempt`)."""
+        """Run and return the record. A run that diverges or runs out of memory also gets a record (`attempt`)."""
         return attempt(self, domains, device=device, cache=cache)
 
 
@@ -96,7 +97,7 @@ def execute(
     cache: Cache | None = None,
     on_epoch: Callable[[Trainer, str], None] | None = None,
 ) -> Record:
-    """Train, select, predict, and score the predictions only then.
+    """Train, select and predict, and only then score the predictions.
 
     Args:
         run: The run.
@@ -132,7 +133,8 @@ def execute(
             last.update(trainer.weights())
         if "oracle" in run.also and stage == ALL and (trainer.epoch % run.recipe.eval_every == 0 or trainer.done):
             if not target_graphs:
-                target_graphs.extend(EvalGraph.of(g, trainer.method, cache) for g in training.targets)
+                tensors = [reading_domain(run.recipe, g, device) for g in training.targets]
+                target_graphs.extend(EvalGraph.of(t, trainer.method, cache) for t in tensors)
             probabilities = {t.graph.name: trainer.probabilities(t) for t in target_graphs}
             for alpha in run.recipe.alpha:
                 snapshots.append((trainer.epoch, alpha, {name: p[alpha] for name, p in probabilities.items()}))
@@ -160,13 +162,13 @@ def execute(
 
     predictions = predict()
     predict_seconds = time.perf_counter() - start
-    rules = {choice.rule: {"epoch": choice.epoch, "alpha": alpha, "metrics": marks(exam, predictions)}}
+    rules = {choice.rule: {"epoch": choice.epoch, "alpha": alpha, "metrics": score_targets(exam, predictions)}}
     more = extras.measure_extras(run.also, fit, trainer, choice, [domains[n] for n in present], cache)
     if choice.rule != "last":  # score the weights of the final epoch too, at the same strength
         method.networks.load_state_dict(last)
-        rules["last"] = {"epoch": trainer.epoch, "alpha": alpha, "metrics": marks(exam, predict())}
+        rules["last"] = {"epoch": trainer.epoch, "alpha": alpha, "metrics": score_targets(exam, predict())}
     if snapshots:
-        rules[ORACLE] = best_glimpse(snapshots, exam, protocol.metrics[0], alpha)
+        rules[ORACLE] = best_snapshot(snapshots, exam, protocol.metrics[0], alpha)
     return {
         **described(run, domains),
         "select": {
@@ -218,12 +220,12 @@ def described(run: Run, domains: Mapping[str, Graph]) -> Record:
     return run.describe() | {"data": {name: domains[name].hash for name in run.protocol.domains if name in domains}}
 
 
-def marks(exam: Exam, predictions: Mapping[str, Array]) -> dict[str, dict[str, float]]:
+def score_targets(exam: Exam, predictions: Mapping[str, Array]) -> dict[str, dict[str, float]]:
     """Return the metrics of every target's predicted probabilities."""
     return {name: exam.score(name, p) for name, p in predictions.items()}
 
 
-def best_glimpse(
+def best_snapshot(
     snapshots: list[tuple[int, float, dict[str, Array]]], exam: Exam, metric: str, chosen: float
 ) -> dict[str, Any]:
     """Return the epoch and strength that score best on the targets. A rule without target labels cannot find them.
@@ -237,7 +239,7 @@ def best_glimpse(
     Returns:
         Epoch, strength and metrics of the best snapshot, and the curve by epoch at the chosen strength.
     """
-    scored = [(epoch, alpha, marks(exam, predictions)) for epoch, alpha, predictions in snapshots]
+    scored = [(epoch, alpha, score_targets(exam, predictions)) for epoch, alpha, predictions in snapshots]
 
     def mean(metrics: dict[str, dict[str, float]], name: str) -> float:
         return float(np.mean([m[name] for m in metrics.values()]))

@@ -106,7 +106,7 @@ Event = tuple[int, Started | Retry | Outcome]  # the number is the task's index 
 
 
 class Executor(Protocol):
-    """Runs tasks on workers."""
+    """The interface of a class that runs tasks on workers."""
 
     def run(self, tasks: Sequence[Task]) -> Generator[Event]:
         """Run every task and yield its events, the last of which is its outcome. Closing the generator stops all."""
@@ -168,32 +168,32 @@ class Tally:
 
     Attributes:
         total: Number of distinct tasks.
-        found: Tasks that had a record before.
-        done: Tasks that were recorded since.
-        theirs: Tasks of `done` whose record another driver wrote first.
+        already_recorded: Number of tasks that had a record before the run.
+        done: Number of tasks that the run has recorded.
+        recorded_elsewhere: Number of tasks of `done` whose record another driver wrote first.
         running: Label and start time (`time.monotonic`) of the running tasks, by index.
         failed: Label and reason of the failed tasks.
         absent: Label and missing data of the tasks that could not run.
-        again: Label and reason of the tasks that are tried again.
+        retried: Label and reason of the tasks that are tried a second time.
         interrupted: Whether the user stopped the run.
         begun: When the run began (`time.monotonic`).
     """
 
     total: int
-    found: int = 0
+    already_recorded: int = 0
     done: int = 0
-    theirs: int = 0
+    recorded_elsewhere: int = 0
     running: dict[int, tuple[str, float]] = field(default_factory=dict)
     failed: list[tuple[str, str]] = field(default_factory=list)
     absent: list[tuple[str, MissingData]] = field(default_factory=list)
-    again: list[tuple[str, str]] = field(default_factory=list)
+    retried: list[tuple[str, str]] = field(default_factory=list)
     interrupted: bool = False
     begun: float = field(default_factory=time.monotonic)
 
     @property
     def remaining(self) -> int:
         """Number of tasks without an outcome."""
-        return self.total - self.found - self.done - len(self.failed) - len(self.absent)
+        return self.total - self.already_recorded - self.done - len(self.failed) - len(self.absent)
 
     @property
     def seconds_left(self) -> float | None:
@@ -222,8 +222,8 @@ def run_all(tasks: Sequence[Task], store: ResultStore, executor: Executor, show:
         The tally at the end.
     """
     distinct = {identity(task.describe()): task for task in tasks}
-    todo = near([task for task in distinct.values() if store.find(task) is None])
-    tally = Tally(len(distinct), found=len(distinct) - len(todo))
+    todo = group_by_data([task for task in distinct.values() if store.find(task) is None])
+    tally = Tally(len(distinct), already_recorded=len(distinct) - len(todo))
     show(tally)
     if not todo:
         return tally
@@ -245,7 +245,7 @@ def _count(tally: Tally, i: int, task: Task, event: Started | Retry | Outcome, s
         case Started():
             tally.running[i] = task.label, time.monotonic()
         case Retry(why):
-            tally.again.append((task.label, why))
+            tally.retried.append((task.label, why))
         case Failed(why):
             tally.failed.append((task.label, why))
         case MissingData():
@@ -257,12 +257,12 @@ def _count(tally: Tally, i: int, task: Task, event: Started | Retry | Outcome, s
                 if damaged := [path for path in store.rejected if str(path) in str(error)]:
                     tally.failed.append((task.label, f"{store.rejected[damaged[0]]}; remove it and run again"))
                     return
-                tally.theirs += 1
+                tally.recorded_elsewhere += 1
             tally.done += 1
 
 
-def near(tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks grouped by their data, in the order in which each data first occurs."""
+def group_by_data(tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks grouped by their data, in the order in which each data set first occurs."""
     groups: dict[Any, list[Task]] = {}
     for task in tasks:
         groups.setdefault((task.benchmark, canonical(dict(task.options)), task.protocol), []).append(task)

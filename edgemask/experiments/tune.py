@@ -98,7 +98,7 @@ class Search:
         for number in range(len(done), trials):
             settings = self.settings(number, done)
             try:
-                trial = Trial(settings, value(self.settled(settings)))
+                trial = Trial(settings, value(self.recipe_of(settings)))
             except (DivergenceError, torch.cuda.OutOfMemoryError) as error:
                 trial = Trial(settings, None, f"{type(error).__name__}: {error}")
             done.append(trial)
@@ -107,7 +107,7 @@ class Search:
                 on_trial(number, trial)
         return done[:trials]
 
-    def settled(self, settings: Mapping[str, Value]) -> Recipe:
+    def recipe_of(self, settings: Mapping[str, Value]) -> Recipe:
         """Return the search's recipe with the settings of a trial."""
         declared = method_spec(self.method).make.hyper
         own = {k: v for k, v in settings.items() if k in declared}
@@ -194,6 +194,17 @@ def source_score(
 
     With several sources, each is left out in turn, and the score is the mean at the best propagation strength. With
     one source, a fifth of its labels is withheld.
+
+    Args:
+        method: Name of a registered method.
+        recipe: The recipe to score. Its `select` is replaced by the rule described above.
+        training: The data. Only the sources are used.
+        seed: Seed of the fit.
+        device: The device to compute on.
+        cache: Where enrichment is cached.
+
+    Raises:
+        DivergenceError: The loss became NaN or infinite.
     """
     rule = rule_of_sources(training.sources)
     recipe = recipe.replace(select=rule.name, patience=recipe.patience if rule.scores_epochs else 0)

@@ -11,8 +11,8 @@ training data in rounds:
 with X_0 the data.
 
 From the paper: the objective; z is the last hidden layer; there are K rounds, each of T_max plain gradient steps that
-start from the result of the round before; the result is added to the data and never changes again. K and T_max have the
-values of the authors' public code.
+start from the result of the previous round; the result is added to the data and never changes again. K and T_max have
+the values of the authors' public code.
 
 Choices made here:
 
@@ -66,7 +66,11 @@ class ADA(ERM):
     }
 
     def build(self) -> dict[str, nn.Module]:
-        """Return the classifier."""
+        """Return the classifier.
+
+        Raises:
+            InputError: The recipe has a `batch_size`, or fewer than 2 layers.
+        """
         if self.recipe.batch_size is not None:
             raise InputError(
                 f"ada stores copies of whole graphs: batch_size must be None, got {self.recipe.batch_size}"

@@ -91,7 +91,13 @@ class Method(Execution, ABC):
         raise NotImplementedError(f"{type(self).__name__} must define joint_step or update")
 
     def risk(self, source: Source, edges: Edges, s: Tensor | None = None) -> Tensor:
-        """Return the classifier's loss on the training nodes of one source, in training mode."""
+        """Return the classifier's loss on the training nodes of one source, in training mode.
+
+        Args:
+            source: The source.
+            edges: Edges to propagate along: this epoch's edges, or those of a batch.
+            s: Mask of the real edges. None means ones.
+        """
         self.networks["task"].train()
         logits = self.wrapped["task"](source.domain.x, edges, s)
         return self.classification_loss(logits, source)
@@ -108,14 +114,26 @@ class Method(Execution, ABC):
         return F.cross_entropy(trained, source.domain.labels()[source.train])
 
     def logits(self, domain: GraphTensors, edges: Edges, s: Tensor | None = None) -> Tensor:
-        """Return the classifier's N × C logits in evaluation mode, on the given edges and mask."""
+        """Return the classifier's N × C logits in evaluation mode, without gradients.
+
+        Args:
+            domain: Tensors of the graph.
+            edges: Edges to propagate along.
+            s: Mask of the real edges. None means ones.
+        """
         task = self.networks["task"].eval()
         with torch.no_grad(), precision(self.recipe.precision, self.device):
             out: Tensor = task(domain.x, edges, s)
         return out.float() if out.dtype == torch.bfloat16 else out
 
     def logits_in_blocks(self, domain: GraphTensors, edges: Edges, s: Tensor | None = None) -> Tensor:
-        """Return the same logits, computed layer by layer in blocks of `inference_batch` nodes."""
+        """Return the same result as `logits`, computed layer by layer in blocks of `inference_batch` nodes.
+
+        Args:
+            domain: Tensors of the graph. The features are read from `domain.graph`, one block at a time.
+            edges: Edges to propagate along.
+            s: Mask of the real edges. None means ones.
+        """
         task, size = self.networks["task"].eval(), self.recipe.inference_batch or domain.num_nodes
         with torch.no_grad(), precision(self.recipe.precision, self.device):
             out = logits_in_blocks(cast(Backbone, task), domain.graph, edges, s, size)

@@ -56,7 +56,16 @@ class Batches:
         self.rounds = max(map(len, self.batches))
 
     def part(self, i: int, number: int, shard: int) -> tuple[Source, Edges]:
-        """Return a shard of source i's batch in round `number`, as a source of its own, and its edges."""
+        """Return a shard of a batch.
+
+        Args:
+            i: Index of the source.
+            number: Number of the round.
+            shard: Index of the shard.
+
+        Returns:
+            The shard as a source of its own, which has only the sampled neighbourhood of its nodes, and its edges.
+        """
         source, neighbours, batches = self.sources[i], self.neighbours[i], self.batches[i]
         seeds = torch.tensor_split(batches[number % len(batches)], self.shards)[shard]
         nodes, chosen = neighbours.around(seeds, self.fan_outs)

@@ -42,7 +42,17 @@ from edgemask.nn.tensors import Edges, SparseMatrix
 
 
 class MixtureNet(Backbone):
-    """The classifier.
+    """The classifier: in every layer, a mixture of K propagation networks with weights that depend on the node.
+
+    Args:
+        inputs: Number of input features.
+        hidden: Width of the states.
+        classes: Number of classes.
+        layers: Number of layers.
+        dropout: Dropout rate of the states.
+        environments: Number of pseudo environments K.
+        tau: Temperature τ of the Gumbel-softmax.
+        neighbours: Whether the estimator of the environments sees the aggregated neighbours.
 
     Attributes:
         log_q: For each layer, the N × K log-probabilities that the last forward pass in training mode inferred.
@@ -123,7 +133,11 @@ class CaNet(ERM):
     }
 
     def build(self) -> dict[str, nn.Module]:
-        """Return the mixture network."""
+        """Return the mixture network.
+
+        Raises:
+            InputError: The recipe's backbone is not `gcn`.
+        """
         r = self.recipe
         if r.backbone != "gcn":
             raise InputError(

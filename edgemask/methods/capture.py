@@ -41,7 +41,7 @@ def capture_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 class Replay:
-    """Runs `step(*edges)` as a captured CUDA graph.
+    """A callable that runs `step(*edges)` as a captured CUDA graph.
 
     `step` takes one or more training steps and returns scalars by name. It must not read values on the host, and must
     change everything it changes in place. It may draw from the device's default generator, whose seed at the time of

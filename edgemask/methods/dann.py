@@ -62,14 +62,18 @@ class DANN(Aligned):
         return super().strength(epoch) * (2 / (1 + math.exp(-10 * epoch / self.recipe.epochs)) - 1)
 
     def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        """Train for one epoch."""
+        """Train for one epoch.
+
+        Raises:
+            InputError: There are more sources than the discriminator has outputs.
+        """
         if len(sources) > MOST_SOURCES:
             raise InputError(f"DANN can tell at most {MOST_SOURCES} sources apart, got {len(sources)}")
         return super().update(sources, epoch)
 
     def joint_step(self, pairs: Pairs) -> Record:
         """Take one step on the mean risk plus the discriminator's loss."""
-        outputs = [self.look(source, edges) for source, edges in pairs]
+        outputs = [self.source_output(source, edges) for source, edges in pairs]
         risks = torch.stack([output.risk for output in outputs])
         domain_loss = self.penalty(risks, outputs)
         self.step("task", risks.mean() + domain_loss)

@@ -1,7 +1,7 @@
 """Sampling of an epoch's edges on a GPU without reading values on the host.
 
 All sizes are fixed, so that the draw can be captured once. The distribution is that of `Sampler.sample`, but the random
-stream is another one: the device's default generator.
+numbers come from another stream: the device's default generator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOOP = 3  # marks self-loops, in place of an origin
 
 
 class Draw:
-    """Draws samples of an enriched graph as padded edges.
+    """A callable that draws samples of an enriched graph as padded edges.
 
     Args:
         sampler: Sampler of the enriched graph.

@@ -28,7 +28,7 @@ class Game(Method):
 
     `penalty`  the fixed λ of the paper:  min over the MaskNet of  -ℓ + λ mean(s)
     `dual`     dual ascent on λ, so that mean(s) = ρ; λ may change sign:  λ ← λ + η (mean(s) - ρ)
-    `budget`   s = σ(logit + b), with b such that mean(s) = ρ exactly; the adversary only chooses which edges
+    `budget`   s = σ(logit + b), with b such that mean(s) = ρ exactly; the adversary only chooses which edges to mask
 
     Attributes:
         lam: The current λ. `dual` updates it in place.
@@ -38,7 +38,11 @@ class Game(Method):
     any_loss = True
 
     def build(self) -> dict[str, nn.Module]:
-        """Return the TaskNet and, unless `mask` is False, the MaskNet."""
+        """Return the TaskNet and, unless `mask` is False, the MaskNet.
+
+        Raises:
+            InputError: The backbone is an MLP and `mask` is True.
+        """
         r = self.recipe
         self.lam = torch.tensor(r.lam, dtype=torch.float64, device=self.device)
         if not r.mask:

@@ -51,7 +51,7 @@ FORGETS = 0.1  # update rate of the moving mean that is subtracted from the rewa
 
 
 class EERM(Method):
-    """Minimises the variance and mean of risks over graphs that adversarial generators edit."""
+    """Minimisation of the variance and mean of risks over graphs that adversarial generators edit."""
 
     capturable = False  # every step flips a different number of edges
 
@@ -67,7 +67,11 @@ class EERM(Method):
     }
 
     def build(self) -> dict[str, nn.Module]:
-        """Return the classifier. The generators of a source are created when it is first used."""
+        """Return the classifier. The generators of a source are created when it is first used.
+
+        Raises:
+            InputError: The recipe has a `batch_size`, or its backbone is an MLP.
+        """
         if self.recipe.batch_size is not None:
             raise InputError(f"EERM needs whole graphs: batch_size must be None, got {self.recipe.batch_size}")
         if self.recipe.backbone == "mlp":
@@ -128,7 +132,17 @@ class EERM(Method):
 
 
 class Editor(nn.Module):
-    """K generators of one source, with a logit for every edge that may be flipped: in-edges and candidates."""
+    """K generators of one source, with a logit for every edge that may be flipped: in-edges and candidates.
+
+    Args:
+        domain: Tensors of the source.
+        views: Number of generators K.
+        candidates: Number of absent edges drawn per node that may be added.
+        stream: Source of randomness of the candidates.
+
+    Attributes:
+        optimiser: Optimiser of the logits. It must be set before `reinforce` is called.
+    """
 
     optimiser: torch.optim.Optimizer
 

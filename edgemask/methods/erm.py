@@ -18,7 +18,7 @@ from edgemask.methods.sources import Pairs
 
 
 class ERM(Method):
-    """Minimises the mean risk of the sources."""
+    """Minimisation of the mean risk of the sources."""
 
     padded_draws = True
     any_loss = True

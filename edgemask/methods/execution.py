@@ -29,7 +29,7 @@ Record = dict[str, Tensor]  # measurements of an epoch, still on the device
 
 
 class Execution:
-    """Runs the steps of a method on whole graphs, batches or shards, on one process or several.
+    """Execution of a method's steps on whole graphs, batches or shards, in one process or several.
 
     Attributes:
         networks: The method's networks by name.
@@ -132,6 +132,13 @@ class Execution:
 
         With shards, call it on every shard: gradients are averaged, and the step is taken on the last one. Compute the
         loss through `self.wrapped`, so that distributed processes share gradients.
+
+        Args:
+            network: Name of the network and of its optimiser.
+            loss: The loss to minimise.
+
+        Raises:
+            InputError: The network takes a second step on a batch that is cut into shards.
         """
         optimiser, (shard, shards) = self.optimisers[network], self.shard_progress
         if shards > 1 and network in self.stepped:

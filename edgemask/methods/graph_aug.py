@@ -12,7 +12,7 @@ Only the abstract of the paper and descriptions by others were available, and no
 and the following details were chosen here:
 
 - In every epoch the same share of lightest edges is dropped, with ties broken at random, and new pairs are drawn.
-- The clusters are spectral clusters on the cosine of the features, as in our enrichment, whose 100 are the default.
+- The clusters are spectral clusters on the cosine of the features, as in our enrichment; 100 by default.
 - The target is predicted on its original graph.
 """
 

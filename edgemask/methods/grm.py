@@ -28,7 +28,7 @@ Choices made here:
 - The form of the third term, and the weights β and γ.
 - Edge weights are used directly; the code draws edges without a gradient.
 - q is a small network per node; the code uses a convolution on G.
-- The prediction uses the mean of q, and of more than 20 neighbours it takes evenly spread ones, so it is not random.
+- The prediction is not random: it uses the mean of q and, if a node has more than 20 neighbours, evenly spread ones.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BLOCK = 8192  # neighbourhoods classified at a time at inference
 
 
 class Generator(nn.Module):
-    """Computes a latent of each node, a subgraph from the latents of its neighbours, and logits from the subgraph.
+    """A network that computes a node's latent, a subgraph from its neighbours' latents, and logits from the subgraph.
 
     Args:
         encoder: Backbone whose representation the latents are computed from.
@@ -147,7 +147,7 @@ class Generator(nn.Module):
 
 
 class GRM(Method):
-    """Minimises a variational bound of the risk on generated subgraphs."""
+    """Minimisation of a variational bound of the risk on generated subgraphs."""
 
     hyper: ClassVar[Mapping[str, HyperParameter]] = {
         "beta": HyperParameter(
@@ -164,7 +164,11 @@ class GRM(Method):
     }
 
     def build(self) -> dict[str, nn.Module]:
-        """Return the generator with its classifier."""
+        """Return the generator with its classifier.
+
+        Raises:
+            InputError: The recipe has a `batch_size` or an `inference_batch`.
+        """
         for name in ("batch_size", "inference_batch"):
             if getattr(self.recipe, name) is not None:
                 raise InputError(f"{name} must be None: GRM needs whole graphs, got {getattr(self.recipe, name)}")

@@ -6,10 +6,10 @@ Importance of Regularization for Worst-Case Generalization", ICLR 2020.
     min_θ max_q Σ_i q_i R_i,   q a distribution over the M sources:   q_i ← q_i exp(η R_i) / Σ_j q_j exp(η R_j)
 
 This is a full implementation of Algorithm 1: a step of q, then a step of θ with the new weights. The paper draws one
-group at a time; with whole graphs every source takes part in every step, as in the authors' code and DomainBed. Not
-included are the group adjustments C / √n_i, which the paper offers for groups of very different sizes, and its strong
-weight decay, which is a setting of the recipe (`weight_decay`). With shards, log q moves to the mean of the values that
-the shards alone would give.
+group at a time; with whole graphs every source takes part in every step, as in the authors' code and DomainBed. The
+group adjustments C / √n_i, which the paper offers for groups of very different sizes, are not included. Its strong
+weight decay is not a default either; it can be set in the recipe (`weight_decay`). With shards, log q moves to the mean
+of the values that the shards alone would give.
 
 Defaults: the authors' code has η = 0.01, over thousands of batches. An epoch of whole graphs is one step, so the
 default here is 0.1, the value that GOOD (Gui et al., NeurIPS 2022) publishes most often for Cora and Twitch (its q,
@@ -31,7 +31,7 @@ from edgemask.methods.sources import Pairs, Source
 
 
 class GroupDRO(ERM):
-    """Minimises the risk of the worst source, by weights of the sources that grow with their risks."""
+    """Minimisation of the worst source's risk, with weights of the sources that grow with their risks."""
 
     hyper: ClassVar = {
         "eta": HyperParameter(0.1, 0, law="log", search=(1e-3, 1.0), about="η, step size of the weights of the sources")

@@ -10,8 +10,8 @@ pairs. α weighs the individual bottleneck, which removes information that the l
 structural one: the relation of two nodes should follow from their labels, within and across domains, and not from their
 features.
 
-From the paper: the four terms, and that the pairs are of nodes drawn in every step (128 of each source in the authors'
-code). Only the abstract of the paper was available, so its bounds of the mutual information are not known. The
+From the paper: the four terms, and that the pairs consist of nodes drawn in every step (128 of each source in the
+authors' code). Only the abstract of the paper was available, so its bounds of the mutual information are not known. The
 measures were chosen here:
 
 - I(X; Z): HSIC with Gaussian kernels, which is 0 only for independent variables, unbiased and normalised to [-1, 1].

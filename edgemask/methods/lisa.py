@@ -60,7 +60,11 @@ class LiSA(Method):
     }
 
     def build(self) -> dict[str, nn.Module]:
-        """Return the classifier and the generators."""
+        """Return the classifier and the generators.
+
+        Raises:
+            InputError: The recipe's backbone is an MLP, or it has several shards and `subgraph_steps` is above 1.
+        """
         if self.recipe.backbone == "mlp":
             raise InputError("LiSA selects edges, but backbone = 'mlp' ignores edges: use another backbone")
         if self.recipe.shards > 1 and int(self.hparams["subgraph_steps"]) > 1:

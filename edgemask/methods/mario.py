@@ -167,7 +167,15 @@ class MARIO(Method):
 
 @dataclass(frozen=True)
 class Scene:
-    """A source in one step: its edges, two augmented views, and the nodes to contrast."""
+    """A source in one step.
+
+    Args:
+        source: The source.
+        edges: Its edges in this step.
+        first: The augmented view that is perturbed adversarially.
+        second: The other augmented view.
+        nodes: Indices of the nodes to contrast.
+    """
 
     source: Source
     edges: Edges
@@ -203,7 +211,14 @@ def info_nce(u: Tensor, v: Tensor, tau: float) -> Tensor:
 
 
 def conditional(u: Tensor, v: Tensor, c: Tensor, d: Tensor) -> Tensor:
-    """Return C of the module's docstring: the contrast among nodes of one cluster, if both views agree on it."""
+    """Return C of the module's docstring: the contrast among nodes of one cluster, if both views agree on it.
+
+    Args:
+        u: Unit-length projections of the nodes in one view (n × d).
+        v: Projections of the same nodes in the other view.
+        c: Cluster of each node in the view of `u`.
+        d: Cluster of each node in the view of `v`.
+    """
     among = (c.unsqueeze(1) == d) | torch.eye(len(u), dtype=torch.bool, device=u.device)
     similarity = u @ v.T
     losses = similarity.masked_fill(~among, -torch.inf).logsumexp(1) - similarity.diagonal()

@@ -60,7 +60,11 @@ class MAT(ERM):
     }
 
     def build(self) -> dict[str, nn.Module]:
-        """Return the classifier."""
+        """Return the classifier.
+
+        Raises:
+            InputError: The recipe has several shards.
+        """
         if self.recipe.shards > 1:
             raise InputError(f"mat updates its perturbations in every step: shards must be 1, got {self.recipe.shards}")
         self.deltas: dict[str, Tensor] = {}  # Δ of each source, updated in place

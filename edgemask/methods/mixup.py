@@ -10,10 +10,11 @@ place of a among a's neighbours, and also the place of b among b's neighbours, a
 weights λ and 1 - λ (the two-branch convolution of the paper). The neighbours have the representations they have without
 mixing (the two stages of the paper).
 
-This is a full implementation for backbones whose rounds are sums with fixed weights (GCN, GIN, SGC). What a node would
-collect in the place of another is what that node collected, with its own message replaced. Because the first map is
-linear, the features are mixed after it, so sparse features stay sparse. The authors' convolution has a second linear
-map for the node itself; our backbones have none, and the weight of the self-loop takes its role.
+This is a full implementation for backbones whose rounds are sums with fixed weights (GCN, GIN, SGC). In the
+place of another node, a node collects the same as that node, except that its own message replaces that node's message.
+Because the first map is linear, the features are mixed after it, so sparse features stay sparse. The authors'
+convolution has a second linear map for the node itself; our backbones have none, and the weight of the self-loop takes
+its role.
 
 Choices made here: each training node has a partner drawn from the training nodes of all other sources, anew in every
 step, as in mixup across domains (DomainBed). If there is only one source, the partner is from the same source, as in
@@ -72,7 +73,11 @@ class Mixup(ERM):
     }
 
     def build(self) -> dict[str, nn.Module]:
-        """Return the classifier."""
+        """Return the classifier.
+
+        Raises:
+            InputError: The rounds of the recipe's backbone are not plain sums.
+        """
         if (backbone := self.recipe.backbone) not in SUMS:
             legal = ", ".join(SUMS)
             raise InputError(f"mixup: backbone must be one whose rounds are plain sums ({legal}), got {backbone!r}")
@@ -109,7 +114,13 @@ class Mixup(ERM):
         return Trace(source.domain.labels()[source.train], own, sent, collected)
 
     def mixed(self, nodes: Trace, partner: Tensor, share: Tensor) -> Tensor:
-        """Run the second stage: return the logits of every node mixed with its partner."""
+        """Run the second stage: return the logits of every node mixed with its partner.
+
+        Args:
+            nodes: Trace of the training nodes of all sources.
+            partner: Index of each node's partner among these nodes.
+            share: Share λ of each node itself, as a column.
+        """
         task = self.task
 
         def mix(mine: Tensor, other: Tensor) -> Tensor:

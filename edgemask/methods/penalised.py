@@ -43,7 +43,7 @@ class SourceOutput:
 
 
 class Penalised(ERM):
-    """Takes one step per batch on the mean risk plus the weighted penalty.
+    """A method that takes one step per batch on the mean risk plus the weighted penalty.
 
     The weight of the penalty may change from epoch to epoch.
     """
@@ -66,7 +66,7 @@ class Penalised(ERM):
 
     def joint_step(self, pairs: Pairs) -> Record:
         """Take one step on the mean risk plus the weighted penalty."""
-        outputs = [self.look(source, edges) for source, edges in pairs]
+        outputs = [self.source_output(source, edges) for source, edges in pairs]
         risks = torch.stack([output.risk for output in outputs])
         penalty = self.penalty(risks, outputs)
         self.step("task", risks.mean() + self.weight * penalty)
@@ -76,13 +76,13 @@ class Penalised(ERM):
     def penalty(self, risks: Tensor, outputs: Sequence[SourceOutput]) -> Tensor:
         """Return the penalty, given the sources' risks and outputs."""
 
-    def look(self, source: Source, edges: Edges) -> SourceOutput:
+    def source_output(self, source: Source, edges: Edges) -> SourceOutput:
         """Run the classifier on one source, in training mode."""
         self.networks["task"].train()
         logits = self.wrapped["task"](source.domain.x, edges, None)
-        return self.seen(source, logits)
+        return self.at_training_nodes(source, logits)
 
-    def seen(self, source: Source, logits: Tensor, h: Tensor | None = None) -> SourceOutput:
+    def at_training_nodes(self, source: Source, logits: Tensor, h: Tensor | None = None) -> SourceOutput:
         """Return the output at the training nodes of one source."""
         nodes, labels = source.train, source.domain.labels()
         rows = [full(t.index_select(0, nodes)) for t in (logits, h) if t is not None]
@@ -90,7 +90,7 @@ class Penalised(ERM):
 
 
 class Annealed(Penalised):
-    """Uses the weight min(1, `weight`) for the first `anneal` epochs and `weight` afterwards.
+    """A penalised method with the weight min(1, `weight`) for the first `anneal` epochs and `weight` afterwards.
 
     When the weight rises, Adam's moments are reset.
     """
@@ -110,7 +110,7 @@ class Annealed(Penalised):
 
 
 class Aligned(Penalised):
-    """Applies a penalty to the representations of the sources' training nodes."""
+    """A penalised method whose penalty compares the representations of the sources' training nodes."""
 
     def build(self) -> dict[str, nn.Module]:
         """Return the classifier, and store the width of its representation."""
@@ -118,11 +118,11 @@ class Aligned(Penalised):
         self.width = representation_width(networks["task"], self.num_features)
         return networks
 
-    def look(self, source: Source, edges: Edges) -> SourceOutput:
+    def source_output(self, source: Source, edges: Edges) -> SourceOutput:
         """Run the classifier on one source, and keep the representation."""
         task = backbone(self.networks["task"].train())
         h = task.embed(source.domain.x, edges)
-        return self.seen(source, task.read(h, edges), h)
+        return self.at_training_nodes(source, task.read(h, edges), h)
 
 
 def losses(outputs: Sequence[SourceOutput], risks: Tensor) -> Record:

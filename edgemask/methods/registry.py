@@ -123,7 +123,7 @@ METHODS: dict[str, MethodSpec] = {
     **_erm("gin", "empirical risk minimisation, GIN"),
     **_erm("sgc", "empirical risk minimisation, SGC"),
     **_erm("egc", "empirical risk minimisation, EGC"),
-    **_erm("mix", "empirical risk minimisation, channels for the neighbours, their difference and the node"),
+    **_erm("mix", "empirical risk minimisation, channels for a node, its neighbours and the difference"),
     **_erm("sage", "empirical risk minimisation, GraphSAGE"),
     **_erm("gpr", "empirical risk minimisation, GPR-GNN"),
     "group-dro": _baseline(group_dro, group_dro.GroupDRO),

@@ -78,7 +78,11 @@ class TRACI(Method):
     }
 
     def build(self) -> dict[str, nn.Module]:
-        """Return the classifier."""
+        """Return the classifier.
+
+        Raises:
+            InputError: The recipe's backbone has no round of message passing.
+        """
         networks = super().build()
         task = networks["task"]
         if not isinstance(task, Backbone) or not task.rounds:

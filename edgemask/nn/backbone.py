@@ -66,25 +66,50 @@ class Backbone(nn.Module):
         return self.send(i, self.receive(i, h))
 
     def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
-        """Aggregate the messages of round i over the incoming edges of each node."""
+        """Aggregate the messages of round i over the incoming edges of each node.
+
+        Args:
+            i: Number of the round.
+            edges: Edges of the graph.
+            weight: Edge weights that `weigh` returned.
+            z: Messages of all nodes, as `send` returned them.
+        """
         raise NotImplementedError
 
     def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
-        """Return the N × C logits of a whole graph, with mask `s` on its real edges."""
+        """Return the N × C logits of a whole graph.
+
+        Args:
+            x: N × d features.
+            edges: Edges of the graph.
+            s: Mask of the real edges. None means ones.
+        """
         weight, z = self.weigh(edges, s), self.at_nodes(0, x)
         for i in range(self.rounds):
             z = self.at_nodes(i + 1, self.collect(i, edges, weight, z))
         return z
 
     def embed(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
-        """Return the representation of each node: the input of the last linear map."""
+        """Return the representation of each node: the input of the last linear map.
+
+        Args:
+            x: N × d features.
+            edges: Edges of the graph.
+            s: Mask of the real edges. None means ones.
+        """
         weight, h = self.weigh(edges, s), self.receive(0, x)
         for i in range(self.depth):
             h = self.receive(i + 1, self.collect(i, edges, weight, self.send(i, h)))
         return h
 
     def read(self, h: Tensor, edges: Edges, s: Tensor | None = None) -> Tensor:
-        """Return the logits of a representation: `read(embed(x))` equals `forward(x)`."""
+        """Return the N × C logits of a representation, so that `read(embed(x, edges, s), edges, s)` equals `forward`.
+
+        Args:
+            h: Representation of each node, as `embed` returns it.
+            edges: Edges of the graph.
+            s: Mask of the real edges. None means ones.
+        """
         weight, z = self.weigh(edges, s), self.send(self.depth, h)
         for i in range(self.depth, self.rounds):
             z = self.at_nodes(i + 1, self.collect(i, edges, weight, z))

@@ -20,7 +20,7 @@ from edgemask.nn.tensors import Edges
 
 
 class EGC(Backbone):
-    """EGC-S with `heads` heads (H) and `bases` bases (B).
+    """A stack of EGC-S layers and a linear output layer.
 
     Each layer computes h_v ← ‖_{j ≤ H} Σ_{b ≤ B} w_{v,j,b} (Â(s) h W_b)_v + c, where Â(s) is that of the GCN and the
     coefficients w_v = V h_v + a depend on the node. Normalisation, ReLU and dropout follow each layer. The output layer
@@ -29,6 +29,15 @@ class EGC(Backbone):
     Each head is ⌈hidden / H⌉ wide. The authors' networks have H = 8 and B = 4, batch normalisation and residual
     connections. This one normalises each row (LayerNorm), so that the logits of a node do not depend on the other nodes
     of a batch, and has no residual connections, like the other backbones.
+
+    Args:
+        inputs: Number of input features.
+        hidden: Width of all heads together, rounded up to a multiple of H.
+        classes: Number of classes.
+        layers: Number of layers.
+        dropout: Dropout rate of the states after each layer.
+        heads: Number of heads H.
+        bases: Number of bases B, which all heads share.
     """
 
     def __init__(

@@ -19,6 +19,13 @@ class MaskedGATLayer(nn.Module):
 
     The attention vector is a^(k) = [a_dst ‖ a_src ‖ a_s]. The mask's logit term a_s w s has two learnable scalars per
     head. Only their product c has an effect, so `c` is the parameter.
+
+    Args:
+        inputs: Number of input features.
+        heads: Number of heads H.
+        width: Width d_h of each head.
+        gate: How the mask acts; see `edgemask.nn.attention`.
+        attention_dropout: Dropout rate of the attention coefficients.
     """
 
     def __init__(self, inputs: int, heads: int, width: int, gate: Gate, attention_dropout: float):

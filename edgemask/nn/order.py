@@ -67,7 +67,7 @@ class SourceOrder:
         width = math.prod(values.shape[1:])
         flat = (v.reshape(len(v), width) for v in (values, buckets, permuted))
         with shared_threads():
-            _turn(*arrays(self.keys), self.bits, self.ends, *arrays(self.local, *flat))
+            _permute(*arrays(self.keys), self.bits, self.ends, *arrays(self.local, *flat))
         return permuted
 
 
@@ -92,7 +92,7 @@ def with_loops(src: Tensor, dst: Tensor, num_nodes: int) -> tuple[Tensor, ...]:
 
 
 @compiled
-def _sort(keys: Array, bits: int, ends: Array, dealt: Array, starts: Array, order: Array, local: Array) -> None:
+def _sort(keys: Array, bits: int, ends: Array, by_bucket: Array, starts: Array, order: Array, local: Array) -> None:
     """Distribute the positions, each with the low bits of its key, to buckets; then sort every bucket by counting."""
     nodes, entries, low = len(starts) - 1, len(keys), (1 << bits) - 1
     for block in numba.prange(BLOCKS):
@@ -107,40 +107,40 @@ def _sort(keys: Array, bits: int, ends: Array, dealt: Array, starts: Array, orde
         end = ends[block].copy()
         for p in range(entries * block // BLOCKS, entries * (block + 1) // BLOCKS):
             bucket = keys[p] >> bits
-            dealt[end[bucket]] = (p << bits) | (keys[p] & low)
+            by_bucket[end[bucket]] = (p << bits) | (keys[p] & low)
             end[bucket] += 1
     for bucket in numba.prange(BUCKETS):
         least, first, past = bucket << bits, ends[0, bucket], ends[BLOCKS, bucket]
         if least < nodes:
             following = np.zeros(min(1 << bits, nodes - least) + 1, np.int64)
             for q in range(first, past):
-                following[(dealt[q] & low) + 1] += 1
+                following[(by_bucket[q] & low) + 1] += 1
             following[0] = first
             for i in range(1, len(following)):
                 following[i] += following[i - 1]
                 starts[least + i] = following[i]
             for q in range(first, past):
-                i = dealt[q] & low
-                order[following[i]], local[following[i]] = dealt[q] >> bits, q - first
+                i = by_bucket[q] & low
+                order[following[i]], local[following[i]] = by_bucket[q] >> bits, q - first
                 following[i] += 1
 
 
 @compiled
-def _turn(keys: Array, bits: int, ends: Array, local: Array, values: Array, dealt: Array, turned: Array) -> None:
-    """Distribute `values` to the buckets (`dealt`), then write them in key order to `turned`."""
+def _permute(keys: Array, bits: int, ends: Array, local: Array, values: Array, by_bucket: Array, out: Array) -> None:
+    """Distribute `values` to the buckets (`by_bucket`), then write them in key order to `out`."""
     entries, width = len(keys), values.shape[1]
     for block in numba.prange(BLOCKS):
         end = ends[block].copy()
         for p in range(entries * block // BLOCKS, entries * (block + 1) // BLOCKS):
             bucket = keys[p] >> bits
             for k in range(width):
-                dealt[end[bucket], k] = values[p, k]
+                by_bucket[end[bucket], k] = values[p, k]
             end[bucket] += 1
     for bucket in numba.prange(BUCKETS):
         first = ends[0, bucket]
         for q in range(first, ends[BLOCKS, bucket]):
             for k in range(width):
-                turned[q, k] = dealt[first + local[q], k]
+                out[q, k] = by_bucket[first + local[q], k]
 
 
 @compiled

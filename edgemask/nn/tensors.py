@@ -66,7 +66,15 @@ def sparse_product(matrix: Tensor, dense: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def csr_tensor(indptr: Any, indices: Any, data: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
-    """Return a torch CSR tensor. Arrays are copied to the device; tensors are used as they are."""
+    """Return a torch CSR tensor. Arrays are copied to the device; tensors are used as they are.
+
+    Args:
+        indptr: Where the entries of each row begin.
+        indices: Column of each entry.
+        data: Value of each entry.
+        shape: Number of rows and columns.
+        device: Where arrays are copied to.
+    """
     crow, col, values = (
         p if isinstance(p, Tensor) else torch.tensor(p, device=device) for p in (indptr, indices, data)
     )

@@ -97,7 +97,7 @@ def error_bar(cell: Cell, interval: bool) -> list[float]:
 
 
 def not_run(cells: Mapping[Key, Cell]) -> list[str]:
-    """Return the names of all that has no values: whole rows, panels or series if possible, else single cells."""
+    """Return the names of everything without values: whole rows, panels or series if possible, else single cells."""
     present = [set(names_with_values(cells, place)) for place in range(3)]
     missing = [key for key, cell in cells.items() if not has_values(cell)]
     whole = [[name for name, names in zip(key, present, strict=True) if name not in names] for key in missing]

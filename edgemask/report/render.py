@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -317,6 +317,21 @@ def p_text(p: float) -> str:
 def table_line(cells: Sequence[str]) -> str:
     """Return one line of a Markdown table."""
     return f"| {' | '.join(cells)} |"
+
+
+def markdown_table(head: Sequence[str], lines: Iterable[str]) -> str:
+    """Return a Markdown table.
+
+    Args:
+        head: The column titles.
+        lines: The rows as Markdown lines, as `table_line` makes them.
+
+    >>> print(markdown_table(["method", "score"], [table_line(["erm", "71.3"])]))
+    | method | score |
+    | --- | --- |
+    | erm | 71.3 |
+    """
+    return "\n".join([table_line(head), table_line(["---"] * len(head)), *lines])
 
 
 # ---- text: backticks mark code -------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ _current_pool: ContextVar[BufferPool | None] = ContextVar("buffer_pool", default
 
 @contextmanager
 def from_pool(pool: BufferPool) -> Iterator[None]:
-    """Take the buffers of large arrays that are created inside a block from `pool`."""
+    """Inside a block, take the buffers of new large arrays from `pool`."""
     token = _current_pool.set(pool)
     try:
         yield

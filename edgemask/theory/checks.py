@@ -77,10 +77,17 @@ def value_and_gradient(loss: Loss, s: Tensor) -> tuple[float, Tensor]:
 
 
 def mask_gradient(game: Game, domain: GraphTensors, edges: Edges, s: Tensor) -> Tensor:
-    """Return ∂ℓ/∂s_e of the frozen TaskNet for every real edge at the mask `s`.
+    """Return ∂ℓ/∂s_e of the frozen TaskNet for every real edge.
+
+    Args:
+        game: The trained game.
+        domain: A labelled graph.
+        edges: The edges that the mask weights.
+        s: The mask at which the gradient is taken, with one value per real edge.
 
     Raises:
-        InputError: The mask does not have one value per edge, or there are no labels or edges.
+        InputError: The mask does not have one value per edge, there are no labels or edges, or the loss does not depend
+            on the mask.
     """
     if s.shape != (edges.num_real,):
         raise InputError(f"graph {domain.name!r}: mask has shape {tuple(s.shape)}, expected ({edges.num_real},)")
@@ -284,7 +291,13 @@ class Agreement:
 
 
 def agreement(learned: Tensor, surrogate: Tensor, rho: float) -> Agreement:
-    """Compare the decisions of the learned mask with those of a surrogate for the same edges."""
+    """Compare the decisions of the learned mask with those of a surrogate for the same edges.
+
+    Args:
+        learned: Values of the learned mask, in [0, 1].
+        surrogate: Decisions of the surrogate, 0 or 1.
+        rho: The budget ρ.
+    """
     keeps = surrogate > 0.5
     kept = float(keeps.double().mean())
 

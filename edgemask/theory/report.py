@@ -39,7 +39,13 @@ MULTIPLES = (0.0, 0.3, 1.0, 3.0)
 
 @dataclass(frozen=True)
 class Mask:
-    """The mean of a mask, its loss ℓ, and its KKT residuals (None if the mask is not in S_ρ)."""
+    """The results for one mask.
+
+    Attributes:
+        mean: Mean of the mask.
+        loss: Its loss ℓ.
+        kkt: Its KKT residuals. None if the mask is not in S_ρ.
+    """
 
     mean: float
     loss: float

@@ -20,21 +20,21 @@ from edgemask.seeds import numpy_stream
 FAMILY = Family(nodes=4000, features=32, classes=4, signal=2.0)
 
 
-def once(graph: Graph) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def undirected_edges(graph: Graph) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return every undirected edge once."""
     u, v = graph.edges
     return u[u < v], v[u < v]
 
 
-def share(graph: Graph, of: npt.NDArray[Any]) -> float:
+def share_of_equal_ends(graph: Graph, of: npt.NDArray[Any]) -> float:
     """Return the share of edges whose two endpoints have the same value in `of`."""
-    u, v = once(graph)
+    u, v = undirected_edges(graph)
     return float((of[u] == of[v]).mean())
 
 
 def homophily(graph: Graph) -> float:
     assert graph.y is not None
-    return share(graph, graph.y)
+    return share_of_equal_ends(graph, graph.y)
 
 
 # ---- streams -------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_community_strength_is_the_share_of_class_edges_that_stay_in_a_community
     g, variables = domain(FAMILY, wiring, "a"), hidden(FAMILY, wiring, "a")
     assert np.array_equal(g.y, variables.y)
     assert sorted(set(variables.community)) == [0, 1, 2, 3, 4]
-    assert share(g, variables.y * 5 + variables.community) == pytest.approx(0.6 * 0.7, abs=0.005)
+    assert share_of_equal_ends(g, variables.y * 5 + variables.community) == pytest.approx(0.6 * 0.7, abs=0.005)
     assert homophily(g) == pytest.approx(0.6, abs=0.005)
 
 
@@ -198,14 +198,14 @@ def test_spurious_edges_join_hidden_groups_independently_of_the_label() -> None:
     wiring = Wiring(degree=20, homophily=0.9, spurious=0.5, groups=20)
     g, variables = domain(FAMILY, wiring, "a"), hidden(FAMILY, wiring, "a")
     chance = np.square(np.bincount(variables.y) / 4000).sum()
-    assert share(g, variables.group) == pytest.approx(0.5 + 0.5 / 20, abs=0.01)
+    assert share_of_equal_ends(g, variables.group) == pytest.approx(0.5 + 0.5 / 20, abs=0.01)
     assert homophily(g) == pytest.approx(0.5 * 0.9 + 0.5 * chance, abs=0.01)
 
 
 def test_spurious_label_joins_neighbours_on_the_ring_of_classes() -> None:
     wiring = Wiring(homophily=1, spurious=0.5, spurious_label=0.6, groups=4)
     g, variables = domain(FAMILY, wiring, "a"), hidden(FAMILY, wiring, "a")
-    u, v = (variables.y[end] for end in once(g))
+    u, v = (variables.y[end] for end in undirected_edges(g))
     ringed = ((variables.successor[u] == v) | (variables.successor[v] == u)).mean()
     # Two of the four classes are neighbours on the ring, so half of the edges within hidden groups join neighbours too.
     assert ringed == pytest.approx(0.5 * 0.6 + 0.5 * 0.4 / 2, abs=0.015)
@@ -332,7 +332,7 @@ def smooth(graph: Graph) -> npt.NDArray[Any]:
 
 
 def test_demo_structure_helps_within_a_domain_and_misleads_across_domains() -> None:
-    features, across, at_home = [], [], []
+    features, across, within = [], [], []
     for seed in range(3):
         graphs = demo_family(seed=seed)
         train = {name: np.random.default_rng(0).random(g.num_nodes) < 0.6 for name, g in graphs.items()}
@@ -350,7 +350,7 @@ def test_demo_structure_helps_within_a_domain_and_misleads_across_domains() -> N
             sources = set(graphs) - {target}
             features.append(accuracy(plain, sources, target))
             across.append(accuracy(smoothed, sources, target))
-            at_home.append(accuracy(smoothed, {target}, target))
+            within.append(accuracy(smoothed, {target}, target))
     assert 0.45 < np.mean(features) < 0.57
     assert np.mean(across) > np.mean(features) + 0.06
-    assert np.mean(at_home) > np.mean(across) + 0.02
+    assert np.mean(within) > np.mean(across) + 0.02

@@ -82,7 +82,7 @@ def test_every_record_is_written_once_although_a_node_is_killed(cluster, tmp_pat
     tally = run_all(toys, ResultStore(tmp_path / "r"), OnRay(CPU, held.address), kill)
 
     assert killed
-    assert (tally.done, tally.theirs, tally.failed, tally.exit_code) == (12, 0, [], 0)
+    assert (tally.done, tally.recorded_elsewhere, tally.failed, tally.exit_code) == (12, 0, [], 0)
     store = ResultStore(tmp_path / "r")
     assert sorted(r["seed"] for r in store) == list(range(12))
     assert store.rejected == {}
@@ -170,7 +170,7 @@ def test_each_kind_is_planned_once_and_requests_the_planned_resources(events, tm
     assert sorted(i for i, e in found if isinstance(e, Started)) == list(range(6))
     calls = Counter((name, o["num_gpus"], o["memory"], o["num_cpus"], o["max_retries"]) for name, _, _, o in ray.calls)
     assert calls == {
-        ("foresee", 0.1, None, 1, 3): 2, ("work", 0.25, 2**30, 1, 3): 3, ("work", 0.5, 2**31, 1, 3): 3
+        ("predict_need", 0.1, None, 1, 3): 2, ("work", 0.25, 2**30, 1, 3): 3, ("work", 0.5, 2**31, 1, 3): 3
     }  # fmt: skip
     assert {settings.device for _, _, settings, _ in ray.calls} == {"cuda"}
 

@@ -137,22 +137,22 @@ def test_a_run_without_any_target_is_an_error():
 
 
 def test_a_method_never_sees_the_labels_of_a_target(monkeypatch):
-    met: dict[str, list[bool]] = {}
+    has_labels: dict[str, list[bool]] = {}
 
     class Spy(ERM):
         def update(self, sources, epoch):
             for source in sources:
-                met.setdefault(source.domain.name, []).append(source.domain.y is not None)
+                has_labels.setdefault(source.domain.name, []).append(source.domain.y is not None)
             return super().update(sources, epoch)
 
         def logits(self, domain, edges, s=None):
             held = domain.y is not None or domain.graph.y is not None or len(domain.labelled) > 0
-            met.setdefault(domain.name, []).append(held)
+            has_labels.setdefault(domain.name, []).append(held)
             return super().logits(domain, edges, s)
 
     monkeypatch.setitem(registry.METHODS, "spy", registry.MethodSpec(Spy, TINY, "spy", "none"))
     execute(replace(RUN, method="spy"), DOMAINS, device=CPU)
-    assert {name: set(seen) for name, seen in met.items()} == {
+    assert {name: set(seen) for name, seen in has_labels.items()} == {
         "alpha": {True}, "beta": {True}, "gamma": {False}, "delta": {False},
     }  # fmt: skip
 
@@ -193,15 +193,15 @@ def test_the_oracle_is_shown_beside_the_rule_and_changes_nothing():
     for part in ("metrics", "select", "curves"):
         assert asked[part] == plain[part]
     assert ORACLE not in plain["rules"]
-    metric, looked = PROTOCOL.metrics[0], asked["rules"][ORACLE]
+    metric, oracle = PROTOCOL.metrics[0], asked["rules"][ORACLE]
 
     def headline(metrics):
         return np.mean([m[metric] for m in metrics.values()])
 
-    assert headline(looked["metrics"]) >= headline(asked["metrics"])
-    assert looked["alpha"] in RUN.recipe.alpha
-    assert looked["curve"]["epoch"] == [1, 2, 3]
-    assert looked["curve"][metric][-1] == pytest.approx(headline(asked["rules"]["last"]["metrics"]), rel=1e-4)
+    assert headline(oracle["metrics"]) >= headline(asked["metrics"])
+    assert oracle["alpha"] in RUN.recipe.alpha
+    assert oracle["curve"]["epoch"] == [1, 2, 3]
+    assert oracle["curve"][metric][-1] == pytest.approx(headline(asked["rules"]["last"]["metrics"]), rel=1e-4)
 
 
 def test_a_game_records_the_pruned_share_by_origin(record):

@@ -26,7 +26,7 @@ from edgemask.experiments import local, progress, runner
 from edgemask.experiments.local import Local, default_jobs
 from edgemask.experiments.records import ResultStore
 from edgemask.experiments.run import Run
-from edgemask.experiments.runner import Failed, MissingData, Settings, Started, Tally, near, perform, run_all
+from edgemask.experiments.runner import Failed, MissingData, Settings, Started, Tally, group_by_data, perform, run_all
 
 CPU = Settings(device="cpu")
 PLAIN = Recipe(mask=False, k=0, clusters=0, backbone="mlp", hidden=8, epochs=2)
@@ -125,11 +125,11 @@ def test_only_tasks_without_a_record_are_run_and_each_once(log, tmp_path: Path):
     second = Scripted()
     tally = run_all([Toy(s, log) for s in (0, 1, 2, 2, 0)], ResultStore(tmp_path / "r"), second, quiet)
     assert (first.asked, second.asked) == ([1], [0, 2])
-    assert (tally.total, tally.found, tally.done, tally.remaining, tally.exit_code) == (3, 1, 2, 0, 0)
+    assert (tally.total, tally.already_recorded, tally.done, tally.remaining, tally.exit_code) == (3, 1, 2, 0, 0)
     assert contents(tmp_path / "r").items() >= before.items()
     assert len(ResultStore(tmp_path / "r")) == 3
     third = Scripted()
-    assert run_all([Toy(s, log) for s in range(3)], ResultStore(tmp_path / "r"), third, quiet).found == 3
+    assert run_all([Toy(s, log) for s in range(3)], ResultStore(tmp_path / "r"), third, quiet).already_recorded == 3
     assert not third.closed  # no executor is started for nothing
 
 
@@ -157,7 +157,7 @@ def test_a_record_that_another_driver_wrote_first_counts_as_done(log, tmp_path: 
     run_all([Toy(0, log)], theirs, Scripted(), quiet)
     before = contents(tmp_path / "r")
     tally = run_all([Toy(0, log), Toy(1, log)], ours, Scripted(), quiet)
-    assert (tally.done, tally.theirs, tally.failed, tally.exit_code) == (2, 1, [], 0)
+    assert (tally.done, tally.recorded_elsewhere, tally.failed, tally.exit_code) == (2, 1, [], 0)
     assert contents(tmp_path / "r").items() > before.items()
 
 
@@ -210,14 +210,14 @@ def test_sigterm_stops_the_run_and_its_handler_is_restored(log, tmp_path: Path):
 
 def test_tasks_on_the_same_data_are_grouped(log):
     mixed = [Toy(s, log, transfer=t) for s in range(2) for t in (1, 0, 2)]
-    assert [(t.transfer, t.seed) for t in near(mixed)] == [(1, 0), (1, 1), (0, 0), (0, 1), (2, 0), (2, 1)]
+    assert [(t.transfer, t.seed) for t in group_by_data(mixed)] == [(1, 0), (1, 1), (0, 0), (0, 1), (2, 0), (2, 1)]
 
 
 # ---- progress ----------------------------------------------------------------------------------------------
 
 
 def test_time_left_follows_the_mean_rate_so_far():
-    tally = Tally(total=12, found=2, begun=time.monotonic() - 20)
+    tally = Tally(total=12, already_recorded=2, begun=time.monotonic() - 20)
     assert tally.seconds_left is None
     tally.done, tally.failed = 3, [("x", "y")]
     tally.absent = [("z", MissingData("h", "r", ("f",)))]
@@ -241,7 +241,7 @@ def test_without_a_terminal_counts_are_printed_rarely_and_failures_immediately()
 
 
 def test_on_a_terminal_a_table_lists_running_tasks_with_their_times():
-    tally = Tally(40, found=3, done=2, begun=time.monotonic() - 100)
+    tally = Tally(40, already_recorded=3, done=2, begun=time.monotonic() - 100)
     tally.running = {i: (f"toy [{i}]", time.monotonic() - 65) for i in range(25)}
     tally.failed = [("x", "why")]
     sink = Console(file=io.StringIO(), width=100)

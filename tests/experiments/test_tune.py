@@ -21,31 +21,33 @@ def search(method: str = "irm", seed: int = 0, **settings: object) -> Search:
     return Search("demo", "ab→c", method, method_spec(method).under(None, **SMALL | settings), {"alpha": "1"}, seed)
 
 
-def bowl(recipe) -> float:
+def quadratic_score(recipe) -> float:
     """An artificial score with its maximum at lr = 1e-3."""
     return float(-((np.log10(recipe.lr) + 3) ** 2))
 
 
 def test_the_first_trial_is_the_defaults(tmp_path):
-    done = search().run(1, bowl, tmp_path / "s.json")
+    done = search().run(1, quadratic_score, tmp_path / "s.json")
     assert done[0].settings["lr"] == 1e-3
     assert done[0].settings["weight"] == method_spec("irm").make.hyper["weight"].default
     assert done[0].score == 0
 
 
 def test_a_seed_determines_all_trials_and_another_seed_gives_others(tmp_path):
-    one, again, other = (search(seed=s).run(6, bowl, tmp_path / f"{i}.json") for i, s in enumerate((0, 0, 1)))
+    one, again, other = (
+        search(seed=s).run(6, quadratic_score, tmp_path / f"{i}.json") for i, s in enumerate((0, 0, 1))
+    )
     assert one == again
     assert one[1:] != other[1:]
 
 
 def test_a_stopped_search_continues_as_if_it_had_not_been_stopped(tmp_path):
-    whole = search().run(8, bowl, tmp_path / "whole.json")
+    whole = search().run(8, quadratic_score, tmp_path / "whole.json")
     calls = []
 
     def counted(recipe):
         calls.append(recipe)
-        return bowl(recipe)
+        return quadratic_score(recipe)
 
     search().run(5, counted, tmp_path / "part.json")
     assert search().run(8, counted, tmp_path / "part.json") == whole
@@ -55,7 +57,7 @@ def test_a_stopped_search_continues_as_if_it_had_not_been_stopped(tmp_path):
 
 
 def test_the_search_learns_from_its_trials(tmp_path):
-    done = search().run(30, bowl, tmp_path / "s.json")
+    done = search().run(30, quadratic_score, tmp_path / "s.json")
     early, late = ([t.score for t in part] for part in (done[1:11], done[20:]))
     assert np.mean(late) > np.mean(early)
 
@@ -76,7 +78,7 @@ def test_a_trial_that_diverges_is_stored_as_failed(tmp_path):
 
 def test_any_other_error_stops_the_search_and_keeps_its_trials(tmp_path):
     path = tmp_path / "s.json"
-    search().run(2, bowl, path)
+    search().run(2, quadratic_score, path)
     with pytest.raises(ZeroDivisionError):
         search().run(4, lambda recipe: 1 / 0, path)
     assert len(json.loads(path.read_text())["trials"]) == 2
@@ -84,19 +86,19 @@ def test_any_other_error_stops_the_search_and_keeps_its_trials(tmp_path):
 
 def test_a_file_of_another_search_is_refused(tmp_path):
     path = tmp_path / "s.json"
-    search().run(1, bowl, path)
+    search().run(1, quadratic_score, path)
     with pytest.raises(ValueError, match="holds another search: its seed is 0, here 1"):
-        search(seed=1).run(1, bowl, path)
+        search(seed=1).run(1, quadratic_score, path)
     path.write_text("{")
     with pytest.raises(ValueError, match="is not a record of a search"):
-        search().run(1, bowl, path)
+        search().run(1, quadratic_score, path)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_s_drawn_settings_are_legal(method, tmp_path):
-    for trial in search(method).run(3, bowl, tmp_path / "s.json"):
+    for trial in search(method).run(3, quadratic_score, tmp_path / "s.json"):
         assert set(trial.settings) == set(COMMON) | set(method_spec(method).make.hyper)
-        search(method).settled(trial.settings)
+        search(method).recipe_of(trial.settings)
 
 
 def test_scores_use_only_the_sources():
@@ -134,5 +136,5 @@ def test_values_are_checked_and_moved_into_the_search_range():
 
 def test_trials_are_read_back_from_the_file_unchanged(tmp_path):
     path = tmp_path / "s.json"
-    done = search().run(2, bowl, path)
+    done = search().run(2, quadratic_score, path)
     assert [Trial(**t) for t in json.loads(path.read_text())["trials"]] == done

@@ -36,13 +36,13 @@ def source(graph, nodes=80) -> Source:
     return Source(GraphTensors.of(graph), torch.arange(nodes), None)
 
 
-def learnt(method: ADA, s: Source, epochs=9) -> ADA:
+def pretrained(method: ADA, s: Source, epochs=9) -> ADA:
     for epoch in range(epochs):  # before the first round
         method.update([s], epoch)
     return method
 
 
-def reached(method: ADA, s: Source) -> tuple[float, float]:
+def augmentation_effect(method: ADA, s: Source) -> tuple[float, float]:
     """Return how much a round raises the sum of the losses, and the squared distance of the added graph."""
     edges, task = s.domain.edges, method.networks["task"].eval()
     method.added["alpha"] = [method.augment(s, edges)]
@@ -57,39 +57,39 @@ def reached(method: ADA, s: Source) -> tuple[float, float]:
 @pytest.mark.parametrize("gamma", [0.1, 10.0])
 def test_a_round_raises_the_loss_by_more_than_the_distance_costs(backbone, gamma):
     s = source(A, nodes=60)
-    raised, distance = reached(learnt(ada(TINY.replace(backbone=backbone), gamma=gamma), s), s)
+    raised, distance = augmentation_effect(pretrained(ada(TINY.replace(backbone=backbone), gamma=gamma), s), s)
     assert distance > 0
     assert raised > gamma / 2 * distance > 0
 
 
 def test_a_dearer_distance_keeps_what_is_added_nearer():
     s = source(A)
-    found = [reached(learnt(ada(gamma=gamma), s), s) for gamma in (0.1, 1.0, 10.0, 100.0)]
-    assert found == sorted(found, reverse=True)
-    assert found[0][1] > 100 * found[-1][1]
+    effects = [augmentation_effect(pretrained(ada(gamma=gamma), s), s) for gamma in (0.1, 1.0, 10.0, 100.0)]
+    assert effects == sorted(effects, reverse=True)
+    assert effects[0][1] > 100 * effects[-1][1]
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("backbone", ["gcn", "egc"])  # backbones with one and with two first maps
 def test_a_round_is_gradient_ascent_on_the_features_themselves(backbone, kind):
     s, dense = source(A.replace(x=sp.csr_array(A.x)) if kind == "sparse" else A), source(A)
-    method = learnt(ada(TINY.replace(backbone=backbone), gamma=2.0, ascents=6), s)
+    method = pretrained(ada(TINY.replace(backbone=backbone), gamma=2.0, ascents=6), s)
     a, b = method.augment(s, s.domain.edges)
     task, edges, x = method.networks["task"].eval(), dense.domain.edges, dense.domain.x
     z0 = task.embed(x, edges).detach()
 
-    def climb(at):
+    def objective(at):
         at = at.clone().requires_grad_()
         z = task.embed(at, edges)
         goal = F.cross_entropy(task.read(z, edges), dense.domain.y, reduction="sum") - (z - z0).square().sum()
         return goal.item(), torch.autograd.grad(goal, at)[0]
 
     rate, now = 0.5, x
-    goal, up = climb(now)
+    goal, up = objective(now)
     for _ in range(6):
-        higher, there = climb(now + rate * up)
-        if higher > goal:
-            now, goal, up = now + rate * up, higher, there
+        value, gradient = objective(now + rate * up)
+        if value > goal:
+            now, goal, up = now + rate * up, value, gradient
         else:
             rate /= 4
     assert not torch.allclose(now, x)
@@ -108,7 +108,7 @@ def test_each_round_adds_a_graph_to_every_source_and_leaves_the_others_as_they_a
 
 def test_the_step_is_on_the_mean_over_a_source_and_what_was_added():
     s = source(A)
-    method, by_hand = learnt(ada(), s), learnt(ada(), s)
+    method, by_hand = pretrained(ada(), s), pretrained(ada(), s)
     for m in (method, by_hand):
         m.added["alpha"] = [m.augment(s, s.domain.edges)]
         m.added["alpha"].append(m.augment(s, s.domain.edges))

@@ -19,11 +19,11 @@ WHOLE = ("ada", "eerm", "grm")  # methods that need whole graphs
 ENRICHED = {"k": 3, "clusters": 4, "spectral_budget": 2.0}
 
 
-def settled(name: str, **settings: object):
-    found = method_spec(name)
-    more = {key: value for key, value in ENRICHED.items() if found.recipe.enriched and getattr(found.recipe, key) != 0}
-    gat = {"heads": 2} if found.recipe.backbone == "gat" else {}
-    return found.under(None, **SMALL | more | gat | settings)
+def small_recipe(name: str, **settings: object):
+    spec = method_spec(name)
+    more = {key: value for key, value in ENRICHED.items() if spec.recipe.enriched and getattr(spec.recipe, key) != 0}
+    gat = {"heads": 2} if spec.recipe.backbone == "gat" else {}
+    return spec.under(None, **SMALL | more | gat | settings)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def family() -> dict[str, Graph]:
 def fit(name: str, family: dict[str, Graph], seed: int = 0, checkpoint=None, on_epoch=None, **settings: object):
     sources = [family["alpha"], family["beta"]]
     job = Fit(
-        method_spec(name).make, settled(name, **settings), sources,
+        method_spec(name).make, small_recipe(name, **settings), sources,
         seed=seed, checkpoint_path=checkpoint, checkpoint_every=EPOCHS // 2, on_epoch=on_epoch,
     )  # fmt: skip
     return job.run()[0]
@@ -104,18 +104,18 @@ def test_state_carries_the_whole_model(trained, family):
 def test_bad_input_is_refused_by_name(name, family):
     graph = family["alpha"]
     with pytest.raises(GraphError, match="'alpha', y: training needs labels"):
-        Fit(method_spec(name).make, settled(name), [graph.without_labels()])
+        Fit(method_spec(name).make, small_recipe(name), [graph.without_labels()])
     with pytest.raises(ValueError, match="no setting 'learning_rate'"):
-        settled(name, learning_rate=1)
+        small_recipe(name, learning_rate=1)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_hyper_parameters_have_sound_ranges(name):
-    found = method_spec(name)
-    assert found.status == "full" or found.status.startswith("partial: ")
-    assert found.summary
-    assert found.citation
-    for key, hyper in found.make.hyper.items():
+    spec = method_spec(name)
+    assert spec.status == "full" or spec.status.startswith("partial: ")
+    assert spec.summary
+    assert spec.citation
+    for key, hyper in spec.make.hyper.items():
         assert hyper.about, key
         assert key not in Recipe.__dataclass_fields__, f"--set {key} would not reach the recipe"
         assert hyper.legal.check(key, hyper.default) == hyper.default
@@ -125,9 +125,9 @@ def test_hyper_parameters_have_sound_ranges(name):
             assert np.isfinite([low, high]).all()
             assert hyper.law != "log" or low > 0
             with pytest.raises(ValueError, match=f"{key} must be"):
-                found.under(None, **{key: "nonsense"})
+                spec.under(None, **{key: "nonsense"})
         with pytest.raises(ValueError, match=key):
-            found.under(None, **{key: np.nan})
+            spec.under(None, **{key: np.nan})
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -152,9 +152,9 @@ def test_the_enriched_graph_averaging_propagation_and_batches_can_be_granted(nam
     assert trainer.average is not None
     assert all(source.sampler is not None for source in trainer.sources)
     for source in trainer.sources:
-        found = sizes[source.domain.name]
-        assert sum(found) == (2 * len(source.train) if batches else 0)  # every training node once per epoch
-        assert max(found, default=0) <= 20
+        own_sizes = sizes[source.domain.name]
+        assert sum(own_sizes) == (2 * len(source.train) if batches else 0)  # every training node once per epoch
+        assert max(own_sizes, default=0) <= 20
     assert np.isfinite([trainer.history[-1][f"select {alpha}"] for alpha in ("0", "0.5")]).all()
     graph = family["unseen"].without_labels()
     plain, propagated = (inference.probabilities(trainer.method, graph, alpha) for alpha in (0.0, 0.5))

@@ -29,7 +29,7 @@ def fixed_seed():
         yield
 
 
-def bare(x: np.ndarray) -> GraphTensors:
+def without_edges(x: np.ndarray) -> GraphTensors:
     """Return nodes without edges."""
     return GraphTensors.of(Graph("bare", x, np.zeros((2, 0), dtype=np.int64)))
 
@@ -39,7 +39,7 @@ def test_other_nodes_features_change_a_nodes_prediction_even_without_edges(backb
     recipe, one = TINY.replace(backbone=backbone), np.asarray(A.x)
     other = one.copy()
     other[1:] += 1
-    first, second = bare(one), bare(other)
+    first, second = without_edges(one), without_edges(other)
     arm, erm = ARM(recipe, 64, 5, 0, CPU), ERM(recipe, 64, 5, 0, CPU)
     mine = [arm.logits(d, d.edges)[0] for d in (first, second)]
     theirs = [erm.logits(d, d.edges)[0] for d in (first, second)]
@@ -55,9 +55,9 @@ def test_the_context_is_the_mean_over_nodes_whatever_their_order_and_stands_besi
         h = F.relu(h @ linear.weight + linear.bias)
     context = (h @ task.context.linears[-1].weight + task.context.linears[-1].bias).mean(0)
     beside = torch.cat([x, context.expand(80, 64)], 1)
-    domain = bare(np.asarray(A.x))
+    domain = without_edges(np.asarray(A.x))
     torch.testing.assert_close(method.logits(domain, domain.edges), task.classifier(beside, domain.edges))
-    shuffled = bare(np.asarray(A.x)[::-1].copy())
+    shuffled = without_edges(np.asarray(A.x)[::-1].copy())
     torch.testing.assert_close(
         method.logits(shuffled, shuffled.edges).flip(0), method.logits(domain, domain.edges), atol=1e-5, rtol=1e-5
     )

@@ -26,7 +26,7 @@ TINY = Recipe(
     backbone="gcn", hidden=8, mask_projection=8, mask_hidden=8, k=3, clusters=5, knn_ratio=0.5, spectral_ratio=0.1,
     lr=0.01, mask_lr=0.01, n_descent=2, n_ascent=2, bound="budget", rho=0.7, epochs=3, batch_size=30,
 )  # fmt: skip
-STILL = TINY.replace(dropout=0.0, attention_dropout=0.0)
+NO_DROPOUT = TINY.replace(dropout=0.0, attention_dropout=0.0)
 
 
 def source(graph, *, batch=True, nodes=80) -> Source:
@@ -53,7 +53,7 @@ def trained(recipe: Recipe, make=Game, graphs=(A, B), epochs=2):
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_step_of_risk_minimisation_is_on_the_mean_over_shards_of_the_mean_over_sources(shards):
-    recipe = STILL.replace(shards=shards, batch_size=80)
+    recipe = NO_DROPOUT.replace(shards=shards, batch_size=80)
     method, by_hand, sources = ERM(recipe, 64, 5, 0, CPU), ERM(recipe, 64, 5, 0, CPU), [source(A), source(B)]
     batches, task = by_hand.batches(sources, 0), by_hand.networks["task"]
     assert batches.rounds == 1
@@ -72,7 +72,7 @@ def test_a_step_of_risk_minimisation_is_on_the_mean_over_shards_of_the_mean_over
 @pytest.mark.parametrize("make", [ERM, Game])
 @pytest.mark.parametrize("backbone", ["gcn", "gat"])
 def test_a_batch_of_all_nodes_with_all_neighbours_is_the_whole_graph(make, backbone):
-    recipe = STILL.replace(batch_size=80, backbone=backbone, heads=2)
+    recipe = NO_DROPOUT.replace(batch_size=80, backbone=backbone, heads=2)
     batched, records = trained(recipe, make)
     whole, expected = trained(recipe.replace(batch_size=None), make)
     torch.testing.assert_close(weights(batched), weights(whole), rtol=1e-3, atol=1e-4)
@@ -83,7 +83,7 @@ def test_a_batch_of_all_nodes_with_all_neighbours_is_the_whole_graph(make, backb
 
 
 def test_in_the_game_every_step_of_either_network_is_on_the_mean_of_the_shards():
-    recipe = STILL.replace(shards=2, batch_size=80, bound="penalty", lam=0.3)
+    recipe = NO_DROPOUT.replace(shards=2, batch_size=80, bound="penalty", lam=0.3)
     game, by_hand = Game(recipe, 64, 5, 0, CPU), Game(recipe, 64, 5, 0, CPU)
     parts = [by_hand.batches([source(A)], 0).part(0, 0, shard) for shard in range(2)]
     task, mask = by_hand.networks["task"], by_hand.networks["mask"]
@@ -105,7 +105,7 @@ def test_in_the_game_every_step_of_either_network_is_on_the_mean_of_the_shards()
 
 
 def test_the_dual_variable_moves_by_the_mean_of_the_shards():
-    recipe = STILL.replace(shards=2, batch_size=80, bound="dual", rho=0.2, n_ascent=1)
+    recipe = NO_DROPOUT.replace(shards=2, batch_size=80, bound="dual", rho=0.2, n_ascent=1)
     game = Game(recipe, 64, 5, 0, CPU)
     parts = [game.batches([source(A)], 0).part(0, 0, shard) for shard in range(2)]
     means = [game.networks["mask"](p.domain, e).sigmoid().mean().item() for p, e in parts]
@@ -126,7 +126,7 @@ def test_a_shard_without_edges_takes_part_and_leaves_the_masknet_alone(bound):
 
 
 def test_a_shard_without_edges_halves_the_others_gradient():
-    game = Game(STILL.replace(shards=2, n_ascent=1, lr=1e-12), 64, 5, 0, CPU)
+    game = Game(NO_DROPOUT.replace(shards=2, n_ascent=1, lr=1e-12), 64, 5, 0, CPU)
     part, bare = (
         game.batches([Source(skeleton(g, CPU), torch.arange(80), None)], 0).part(0, 0, 0)
         for g in (A, A.replace(edges=np.empty((2, 0), dtype=int)))
@@ -176,7 +176,7 @@ def test_a_seed_decides_everything_and_the_callers_random_state_nothing(make, ch
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "backbone"), [(ERM, "gcn"), (ERM, "gat"), (ERM, "gin"), (ERM, "sgc"), (Game, "gcn")])
 def test_the_loss_falls_under_sampling(make, backbone):
-    recipe = STILL.replace(backbone=backbone, heads=2, fan_out=4, shards=2, lr=0.02)
+    recipe = NO_DROPOUT.replace(backbone=backbone, heads=2, fan_out=4, shards=2, lr=0.02)
     _, records = trained(recipe, make, epochs=8)
     losses = [r["loss alpha"] for r in records]
     assert np.mean(losses[-2:]) < 0.93 * np.mean(losses[:2])
@@ -208,8 +208,8 @@ def test_a_fit_in_batches_resumes_to_the_bit(tmp_path):
 
 def test_shards_only_save_memory_when_nothing_is_random():
     """Without dropout, two shards of half the nodes each equal one batch, up to the weight of a single node."""
-    one = trained(STILL.replace(batch_size=80, bound="penalty"), ERM)[0]
-    two = trained(STILL.replace(batch_size=80, bound="penalty", shards=2), ERM)[0]
+    one = trained(NO_DROPOUT.replace(batch_size=80, bound="penalty"), ERM)[0]
+    two = trained(NO_DROPOUT.replace(batch_size=80, bound="penalty", shards=2), ERM)[0]
     torch.testing.assert_close(weights(one), weights(two), rtol=1e-3, atol=1e-4)
 
 
@@ -226,7 +226,7 @@ def test_optimisers_do_not_move_before_the_last_shard():
 
 # ---- a large source, relabelled --------------------------------------------------------------------------
 
-WHOLE = STILL.replace(batch_size=None, knn_ratio=1.0, spectral_ratio=1.0, bound="penalty")
+WHOLE = NO_DROPOUT.replace(batch_size=None, knn_ratio=1.0, spectral_ratio=1.0, bound="penalty")
 
 
 def both_sources(recipe: Recipe, monkeypatch, nodes) -> tuple[Source, Source]:

@@ -34,7 +34,7 @@ def canet(recipe: Recipe = TINY, **hyper: float | str) -> CaNet:
     return CaNet(recipe.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
-def spread(method: CaNet, scale: float) -> None:
+def randomise_estimators(method: CaNet, scale: float) -> None:
     """Make the estimators give different weights to different nodes."""
     with seeded(0, CPU):
         for estimator in method.networks["task"].estimators:
@@ -45,7 +45,7 @@ def spread(method: CaNet, scale: float) -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_the_weights_of_the_environments_are_a_distribution_at_every_node(estimator, training):
     method = canet(estimator=estimator, environments=4)
-    spread(method, 1.0)
+    randomise_estimators(method, 1.0)
     task, both = method.networks["task"].train(training), torch.randn(80, 16)
     e = task.infer(0, both)
     assert e.shape == (80, 4)
@@ -101,7 +101,7 @@ def test_a_low_temperature_chooses_one_environment():
 @pytest.mark.parametrize(("weight", "pulled"), [(100.0, True), (0.0, False)])
 def test_the_penalty_pulls_the_environments_to_the_prior(weight, pulled):
     method, sources = canet(weight=weight), [Source(DOMAIN, torch.arange(80), None)]
-    spread(method, 0.5)
+    randomise_estimators(method, 0.5)
     curve = [method.update(sources, epoch)["kl alpha"] for epoch in range(30)]
     assert (curve[-1] < 0.3 * curve[0]) is pulled
 

@@ -47,15 +47,15 @@ def test_padded_edges_take_over_others_in_place():
 
 def trained(make: type[Method], settings: dict, *, replay: bool) -> tuple[list[dict[str, float]], dict]:
     device = torch.device("cuda")
-    settled = recipe("robust", k=3, clusters=4, epochs=9, alpha=(0.0,), select="last", **settings)
+    config = recipe("robust", k=3, clusters=4, epochs=9, alpha=(0.0,), select="last", **settings)
     graphs = [demo_family(150)[name] for name in ("alpha", "beta")]
-    method = make(settled, graphs[0].num_features, graphs[0].num_classes, 0, device)
+    method = make(config, graphs[0].num_features, graphs[0].num_classes, 0, device)
     if not replay:
         method.replays_on = lambda pairs: False
     sources = []
     for graph in graphs:
         domain = GraphTensors.of(graph, device)
-        sources.append(Source(domain, domain.labelled, make_sampler(settled, graph, device, None)))
+        sources.append(Source(domain, domain.labelled, make_sampler(config, graph, device, None)))
     history = []
     for epoch in range(9):
         with seeded(epoch, device):

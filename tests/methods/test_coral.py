@@ -23,7 +23,7 @@ def sources(*graphs) -> list[Source]:
     return [Source(GraphTensors.of(g), torch.arange(80), None) for g in graphs]
 
 
-def made(weight=0.1) -> CORAL:
+def coral(weight=0.1) -> CORAL:
     return CORAL(TINY.replace(hyper=(("weight", weight),)), 64, 5, 0, CPU)
 
 
@@ -33,7 +33,7 @@ def distance(task, pair) -> torch.Tensor:
 
 
 def test_an_epoch_is_one_step_on_risk_and_distance_over_all_pairs():
-    method, by_hand, three = made(2.0), made(2.0), sources(A, WIDER, C)
+    method, by_hand, three = coral(2.0), coral(2.0), sources(A, WIDER, C)
     task = by_hand.networks["task"]
     penalty = sum(distance(task, [three[i], three[j]]) for i, j in ((0, 1), (0, 2), (1, 2))) / 3
     risks = [F.cross_entropy(task(s.domain.x, s.domain.edges), s.domain.y) for s in three]
@@ -45,12 +45,12 @@ def test_an_epoch_is_one_step_on_risk_and_distance_over_all_pairs():
 
 
 def test_identical_sources_are_no_distance_apart_and_others_are():
-    assert made().update(sources(A, A.replace(name="twin")), 0)["penalty"] == 0
-    assert made().update(sources(A, WIDER), 0)["penalty"] > 1e-4
+    assert coral().update(sources(A, A.replace(name="twin")), 0)["penalty"] == 0
+    assert coral().update(sources(A, WIDER), 0)["penalty"] > 1e-4
 
 
 def test_training_brings_the_covariances_closer_than_risk_minimisation():
-    method, plain, pair = made(10.0), ERM(TINY, 64, 5, 0, CPU), sources(A, WIDER)
+    method, plain, pair = coral(10.0), ERM(TINY, 64, 5, 0, CPU), sources(A, WIDER)
     for epoch in range(40):
         method.update(pair, epoch)
         plain.update(pair, epoch)

@@ -18,18 +18,18 @@ A, B, _ = demo_family(80).values()
 PAIR = [Source(GraphTensors.of(g), torch.arange(80), None) for g in (A, B.replace(x=B.x + 0.5))]
 
 
-def made(weight=1.0, **changes) -> DANN:
+def dann(weight=1.0, **changes) -> DANN:
     return DANN(TINY.replace(hyper=(("weight", weight),), **changes), 64, 5, 0, CPU)
 
 
-def telling(method, *, reversed_by=None) -> torch.Tensor:
+def discriminator_loss(method, *, reversed_by=None) -> torch.Tensor:
     """Compute the discriminator's loss on the plain representations."""
-    task, told = method.networks["task"], []
+    task, losses = method.networks["task"], []
     for i, s in enumerate(PAIR):
         h = task.embed(s.domain.x, s.domain.edges)
         logits = method.networks["discriminator"](h if reversed_by is None else reverse(h, reversed_by))
-        told.append(F.cross_entropy(logits[:, :2], torch.full((80,), i)))
-    return (told[0] + told[1]) / 2
+        losses.append(F.cross_entropy(logits[:, :2], torch.full((80,), i)))
+    return (losses[0] + losses[1]) / 2
 
 
 def test_values_pass_and_gradients_come_back_reversed():
@@ -41,39 +41,39 @@ def test_values_pass_and_gradients_come_back_reversed():
 
 
 def test_the_gradient_of_the_encoder_through_the_discriminator_is_reversed_and_its_own_is_not():
-    method = made()
+    method = dann()
     networks = method.networks
     encoder, own = list(networks["task"].linears[0].parameters()), list(networks["discriminator"].parameters())
-    plain = torch.autograd.grad(telling(method), encoder + own)
+    plain = torch.autograd.grad(discriminator_loss(method), encoder + own)
     method.weight.fill_(0.3)
-    loss = method.penalty(torch.zeros(2), [method.look(s, s.domain.edges) for s in PAIR])
-    turned = torch.autograd.grad(loss, encoder + own)
-    torch.testing.assert_close(loss, telling(method))
-    torch.testing.assert_close(turned[0], -0.3 * plain[0])
+    loss = method.penalty(torch.zeros(2), [method.source_output(s, s.domain.edges) for s in PAIR])
+    gradients = torch.autograd.grad(loss, encoder + own)
+    torch.testing.assert_close(loss, discriminator_loss(method))
+    torch.testing.assert_close(gradients[0], -0.3 * plain[0])
     assert plain[0].abs().sum() > 0
-    for mine, theirs in zip(turned[1:], plain[1:], strict=True):
+    for mine, theirs in zip(gradients[1:], plain[1:], strict=True):
         torch.testing.assert_close(mine, theirs)
 
 
 def test_the_reversal_grows_from_0_to_the_weight():
-    method = made(0.5)
-    course = [method.strength(epoch) for epoch in range(101)]
-    assert course[0] == 0
-    assert course == sorted(course)
-    assert course[-1] == pytest.approx(0.5, rel=1e-3)
-    assert made(0.5, epochs=10).strength(5) == pytest.approx(course[50])
+    method = dann(0.5)
+    strengths = [method.strength(epoch) for epoch in range(101)]
+    assert strengths[0] == 0
+    assert strengths == sorted(strengths)
+    assert strengths[-1] == pytest.approx(0.5, rel=1e-3)
+    assert dann(0.5, epochs=10).strength(5) == pytest.approx(strengths[50])
 
 
 def test_a_discriminator_that_nobody_works_against_tells_the_sources_and_one_that_is_fought_does_not():
-    idle, fought = made(0.0), made(1.0)
+    idle, adversarial = dann(0.0), dann(1.0)
     for epoch in range(100):
-        ends = [method.update(PAIR, epoch)["discriminator"] for method in (idle, fought)]
+        ends = [method.update(PAIR, epoch)["discriminator"] for method in (idle, adversarial)]
     assert ends[0] < 0.2
     assert ends[1] > 0.5  # log 2 = 0.69 is chance level
 
 
 def test_one_optimiser_moves_both():
-    method = made()
+    method = dann()
     before = {k: v.clone() for k, v in method.networks.state_dict().items()}
     method.update(PAIR, 50)
     assert all(not torch.equal(v, before[k]) for k, v in method.networks.state_dict().items())
@@ -81,4 +81,4 @@ def test_one_optimiser_moves_both():
 
 def test_too_many_sources_are_refused():
     with pytest.raises(ValueError, match=f"at most {MOST_SOURCES} sources apart, got {MOST_SOURCES + 1}"):
-        made().update(PAIR[:1] * (MOST_SOURCES + 1), 0)
+        dann().update(PAIR[:1] * (MOST_SOURCES + 1), 0)

@@ -45,7 +45,7 @@ def source(graph, recipe=None):
     return Source(GraphTensors.of(graph), torch.arange(0, N, 3), sampler)
 
 
-def play(game, sources, epochs):
+def train_epochs(game, sources, epochs):
     records = []
     for epoch in range(epochs):
         with seeded(derive(game.seed, "epoch", epoch), CPU):
@@ -100,7 +100,7 @@ def test_the_adversary_raises_the_loss(bound):
 
 def test_an_ascent_step_moves_the_masknet_alone():
     g, src = game(), source(homophilous())
-    play(g, [src], 1)
+    train_epochs(g, [src], 1)
     task, mask = (weights(g.networks[name]) for name in ("task", "mask"))
     gradients = [p.grad.clone() for p in g.networks["task"].parameters()]
     edges = src.domain.edges
@@ -166,7 +166,7 @@ def algorithm_1(recipe, sources, seed, epochs):
 def test_an_epoch_is_algorithm_1_to_the_bit():
     sources = [source(homophilous("a", 0), TINY), source(homophilous("b", 1), TINY)]
     g = game(seed=3)
-    play(g, sources, 2)
+    train_epochs(g, sources, 2)
     task, mask = algorithm_1(TINY, sources, seed=3, epochs=2)
     assert same(g.networks["task"].state_dict(), task.state_dict())
     assert same(g.networks["mask"].state_dict(), mask.state_dict())
@@ -175,13 +175,13 @@ def test_an_epoch_is_algorithm_1_to_the_bit():
 def test_a_seed_decides_everything():
     sources = [source(homophilous(), TINY)]
     runs = [game(TINY, seed) for seed in (0, 0, 1)]
-    records = [play(g, sources, 3) for g in runs]
+    records = [train_epochs(g, sources, 3) for g in runs]
     assert records[0] == records[1] != records[2]
     assert same(weights(runs[0].networks), weights(runs[1].networks))
 
 
 def test_a_record_tells_losses_masks_by_origin_gradients_and_lambda():
-    (record,) = play(game(), [source(homophilous(), TINY)], 1)
+    (record,) = train_epochs(game(), [source(homophilous(), TINY)], 1)
     assert record.keys() == {
         *("loss g", "adversary g", "lambda", "gradient task g", "gradient mask g"),
         *("mask original g", "mask knn g", "mask spectral g"),
@@ -191,7 +191,7 @@ def test_a_record_tells_losses_masks_by_origin_gradients_and_lambda():
 
 
 def test_clipping_bounds_the_gradients_of_both_networks():
-    (record,) = play(game(TINY.replace(clip=1e-4)), [source(homophilous())], 1)
+    (record,) = train_epochs(game(TINY.replace(clip=1e-4)), [source(homophilous())], 1)
     for network in ("task", "mask"):
         assert 0 < record[f"gradient {network} g"] <= 1.0001e-4
 
@@ -204,14 +204,14 @@ def test_collapse_is_read_from_the_record():
 def test_without_a_mask_the_schedule_stays():
     g, src = game(TINY.replace(mask=False)), source(homophilous())
     assert list(g.networks) == list(g.optimisers) == ["task"]
-    assert play(g, [src], 1)[0].keys() == {"loss g"}
+    assert train_epochs(g, [src], 1)[0].keys() == {"loss g"}
 
 
 def test_a_masknet_may_see_all_edge_inputs():
     recipe = TINY.replace(mask_inputs=EDGE_INPUTS)
     g, src = game(recipe), source(homophilous(), TINY)
     before = weights(g.networks["mask"])
-    play(g, [src], 1)
+    train_epochs(g, [src], 1)
     after = weights(g.networks["mask"])
     assert after["from_edge.weight"].shape == (4, 9)
     assert not torch.equal(before["from_edge.weight"], after["from_edge.weight"])
@@ -222,7 +222,7 @@ def test_a_source_without_edges_leaves_nothing_to_mask(bound):
     bare = homophilous().replace(edges=np.empty((2, 0), dtype=int))
     g = game(TINY.replace(bound=bound))
     before = weights(g.networks["mask"])
-    assert play(g, [source(bare)], 1)[0].keys() == {"loss g"}
+    assert train_epochs(g, [source(bare)], 1)[0].keys() == {"loss g"}
     assert same(weights(g.networks["mask"]), before)
     assert g.lam == TINY.lam
 
@@ -245,7 +245,7 @@ LONG = TINY.replace(lr=0.02, mask_lr=0.05, dropout=0.0, attention_dropout=0.0)
 
 
 def test_with_the_message_gate_the_fixed_penalty_collapses():
-    records = play(game(LONG), [source(homophilous())], 15)
+    records = train_epochs(game(LONG), [source(homophilous())], 15)
     assert records[0]["mask original g"] > 0.3
     assert collapsed(records[-1]) == ["g"]
 
@@ -253,7 +253,7 @@ def test_with_the_message_gate_the_fixed_penalty_collapses():
 def test_the_budget_keeps_the_mean_while_the_adversary_moves_the_mass():
     g, src = game(LONG.replace(bound="budget", rho=0.6)), source(homophilous())
     first = g.mask_of(src.domain, src.domain.edges)
-    for record in play(g, [src], 15):
+    for record in train_epochs(g, [src], 15):
         assert record["mask original g"] == pytest.approx(0.6, abs=1e-5)
     assert (g.mask_of(src.domain, src.domain.edges) - first).abs().max() > 0.2
 

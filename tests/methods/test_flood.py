@@ -46,9 +46,9 @@ def test_two_networks_that_are_one_agree_on_views_that_are_one():
     method, domain = flood(), GraphTensors.of(A)
     task, views = method.networks["task"], [(domain.x, None)] * 3
     loss = bootstrapped(task, torch.nn.Identity(), method.bootstrap.target, views, domain.edges, torch.arange(80))
-    heard = task.embed(domain.x, domain.edges).norm(dim=1) > 0  # the cosine of a zero vector is not defined
-    assert loss.item() == pytest.approx(2 * float((~heard).float().mean()), abs=1e-5)
-    assert bool(heard.any())
+    nonzero = task.embed(domain.x, domain.edges).norm(dim=1) > 0  # the cosine of a zero vector is not defined
+    assert loss.item() == pytest.approx(2 * float((~nonzero).float().mean()), abs=1e-5)
+    assert bool(nonzero.any())
 
 
 def test_each_view_predicts_the_next_one():
@@ -62,8 +62,8 @@ def test_each_view_predicts_the_next_one():
         loss = bootstrapped(task, method.bootstrap, target, views, domain.edges, nodes)
         ring = [(0, 1), (1, 2), (2, 0)]
         h = [method.bootstrap(task.embed(x, domain.edges, s))[nodes] for x, s in views]
-        aims = [target.embed(x, domain.edges, s)[nodes] for x, s in views]
-    plain = [2 - 2 * F.cosine_similarity(h[a], aims[b]).mean() for a, b in ring]
+        targets = [target.embed(x, domain.edges, s)[nodes] for x, s in views]
+    plain = [2 - 2 * F.cosine_similarity(h[a], targets[b]).mean() for a, b in ring]
     torch.testing.assert_close(loss, sum(plain) / 3)
 
 

@@ -29,9 +29,9 @@ def neighbours(v: int) -> set[int]:
 
 
 def test_a_neighbourhood_is_the_node_and_all_its_neighbours_where_they_fit():
-    who, there = grm(members=40).networks["task"].egos(torch.arange(80), DOMAIN.edges, None)
+    nodes, valid = grm(members=40).networks["task"].egos(torch.arange(80), DOMAIN.edges, None)
     for v in range(80):
-        present = who[v][there[v] > 0].tolist()
+        present = nodes[v][valid[v] > 0].tolist()
         assert present[0] == v
         assert len(present) == len(set(present))
         assert set(present[1:]) == neighbours(v)
@@ -40,10 +40,10 @@ def test_a_neighbourhood_is_the_node_and_all_its_neighbours_where_they_fit():
 @pytest.mark.parametrize("start", [None, 0.0, 0.37, 0.999])
 def test_of_too_many_neighbours_different_ones_are_taken(start):
     at = None if start is None else torch.full((80,), start)
-    who, there = grm(members=4).networks["task"].egos(torch.arange(80), DOMAIN.edges, None, at)
-    assert who.shape == (80, 5)
+    nodes, valid = grm(members=4).networks["task"].egos(torch.arange(80), DOMAIN.edges, None, at)
+    assert nodes.shape == (80, 5)
     for v in range(80):
-        present = who[v][there[v] > 0].tolist()
+        present = nodes[v][valid[v] > 0].tolist()
         assert len(present) == len(set(present))
         assert set(present[1:]) <= neighbours(v)
         assert len(present) - 1 >= min(len(neighbours(v)), 3)
@@ -51,17 +51,17 @@ def test_of_too_many_neighbours_different_ones_are_taken(start):
 
 def test_the_subgraph_is_generated_not_cut_out():
     task = grm(members=40).networks["task"]
-    who, there = task.egos(torch.arange(80), DOMAIN.edges, None)
-    z = torch.randn(80, 6, generator=torch.Generator().manual_seed(0))[who]
-    weight = task.subgraph(z, there)
+    nodes, valid = task.egos(torch.arange(80), DOMAIN.edges, None)
+    z = torch.randn(80, 6, generator=torch.Generator().manual_seed(0))[nodes]
+    weight = task.subgraph(z, valid)
     assert torch.equal(weight, weight.mT)
-    both = (there[:, :, None] * there[:, None, :]) > 0
+    both = (valid[:, :, None] * valid[:, None, :]) > 0
     assert ((weight > 0) == both).all()
     assert (weight <= 1).all()
     v, i, j = next(
         (v, i, j)
         for v, i, j in both.nonzero().tolist()
-        if i < j and int(who[v, j]) not in neighbours(int(who[v, i]))  # not an edge of the graph
+        if i < j and int(nodes[v, j]) not in neighbours(int(nodes[v, i]))  # not an edge of the graph
     )
     assert weight[v, i, j] == pytest.approx(float(torch.sigmoid(z[v, i] @ z[v, j])))
 

@@ -26,12 +26,12 @@ def sources(*graphs) -> list[Source]:
     return [Source(GraphTensors.of(g), torch.arange(80), None) for g in graphs]
 
 
-def made(eta=0.1, **changes) -> GroupDRO:
+def group_dro(eta=0.1, **changes) -> GroupDRO:
     return GroupDRO(TINY.replace(hyper=(("eta", eta),), **changes), 64, 5, 0, CPU)
 
 
 def test_the_weights_are_those_of_algorithm_1():
-    method, pair = made(0.5), sources(A, HARD)
+    method, pair = group_dro(0.5), sources(A, HARD)
     q = np.full(2, 0.5)
     for epoch in range(4):
         record = method.update(pair, epoch)
@@ -41,7 +41,7 @@ def test_the_weights_are_those_of_algorithm_1():
 
 
 def test_a_step_is_on_the_risks_under_the_new_weights():
-    method, by_hand, pair = made(0.5), made(0.5), sources(A, HARD)
+    method, by_hand, pair = group_dro(0.5), group_dro(0.5), sources(A, HARD)
     risks = torch.stack([by_hand.risk(s, s.domain.edges) for s in pair])
     (torch.softmax(0.5 * risks.detach(), 0) * risks).sum().backward()
     by_hand.optimisers["task"].step()
@@ -51,16 +51,16 @@ def test_a_step_is_on_the_risks_under_the_new_weights():
 
 
 def test_the_weights_move_toward_the_worst_source():
-    method, pair = made(0.1), sources(A, HARD)
-    course = [method.update(pair, epoch) for epoch in range(60)]
-    assert course[-1]["weight beta"] > 0.6
-    for before, now in pairwise(course):
+    method, pair = group_dro(0.1), sources(A, HARD)
+    history = [method.update(pair, epoch) for epoch in range(60)]
+    assert history[-1]["weight beta"] > 0.6
+    for before, now in pairwise(history):
         worse = now["loss beta"] > now["loss alpha"]
         assert (now["weight beta"] > before["weight beta"]) == worse
 
 
 def test_the_worst_source_does_better_than_under_risk_minimisation():
-    robust, plain, pair = made(1.0), ERM(TINY, 64, 5, 0, CPU), sources(A, HARD)
+    robust, plain, pair = group_dro(1.0), ERM(TINY, 64, 5, 0, CPU), sources(A, HARD)
     for epoch in range(60):
         ends = [method.update(pair, epoch) for method in (robust, plain)]
     worst = [max(v for k, v in end.items() if k.startswith("loss")) for end in ends]
@@ -68,9 +68,9 @@ def test_the_worst_source_does_better_than_under_risk_minimisation():
 
 
 def test_the_weights_are_in_the_state():
-    method, pair = made(), sources(A, HARD)
+    method, pair = group_dro(), sources(A, HARD)
     method.update(pair, 0)
-    copy = made()
+    copy = group_dro()
     copy.load_state(*method.state())
     assert torch.equal(copy.log_q, method.log_q)
     method.update(pair, 1)
@@ -78,7 +78,7 @@ def test_the_weights_are_in_the_state():
 
 
 def test_shards_move_the_weights_to_the_mean_of_where_each_would():
-    method, pair = made(0.5, batch_size=80, shards=2), sources(A, HARD)
+    method, pair = group_dro(0.5, batch_size=80, shards=2), sources(A, HARD)
     method.log_q = torch.full((2,), 0.5, dtype=torch.float64).log()
     moves = []
     for shard in range(2):

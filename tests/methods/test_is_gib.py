@@ -18,7 +18,7 @@ from edgemask.nn.tensors import GraphTensors
 
 CPU = torch.device("cpu")
 TINY = Recipe(backbone="gcn", mask=False, k=0, clusters=0, hidden=8, dropout=0.0, lr=0.01)
-OFF = {"individual": 0.0, "structural": 0.0, "relations": 0.0}
+NO_PENALTY = {"individual": 0.0, "structural": 0.0, "relations": 0.0}
 A, B, _ = demo_family(80).values()
 SOURCES = [Source(GraphTensors.of(g), torch.arange(80), None) for g in (A, B)]
 
@@ -86,7 +86,7 @@ def test_the_relation_loss_is_that_of_a_double_loop():
 
 
 def test_with_all_weights_at_0_a_step_is_one_of_risk_minimisation():
-    mine, theirs = is_gib(**OFF), ERM(TINY, 64, 5, 0, CPU)
+    mine, theirs = is_gib(**NO_PENALTY), ERM(TINY, 64, 5, 0, CPU)
     losses = mine.update(SOURCES, 0), theirs.update(SOURCES, 0)
     assert losses[0]["loss alpha"] == pytest.approx(losses[1]["loss alpha"])
     for p, q in zip(mine.networks.parameters(), theirs.networks.parameters(), strict=True):
@@ -105,7 +105,7 @@ def test_the_bottleneck_compresses(name):
             z = torch.cat([task.embed(s.domain.x, s.domain.edges) for s in SOURCES])
             return float(dependence(kernel(x), kernel(z)))
 
-    assert left(is_gib(**OFF | {name: 10.0})) < 0.5 * left(is_gib(**OFF))
+    assert left(is_gib(**NO_PENALTY | {name: 10.0})) < 0.5 * left(is_gib(**NO_PENALTY))
 
 
 def test_the_relation_term_brings_nodes_of_a_class_together():
@@ -118,7 +118,7 @@ def test_the_relation_term_brings_nodes_of_a_class_together():
         alike = s.domain.y[:, None] == s.domain.y
         return float((unit @ unit.T)[alike].mean() - (unit @ unit.T)[~alike].mean())
 
-    assert gap(is_gib(**OFF | {"relations": 1.0})) > gap(is_gib(**OFF))
+    assert gap(is_gib(**NO_PENALTY | {"relations": 1.0})) > gap(is_gib(**NO_PENALTY))
 
 
 def test_only_training_nodes_take_part():

@@ -19,7 +19,7 @@ A, B, C = demo_family(80).values()
 PAIR = [Source(GraphTensors.of(g), nodes, None) for g, nodes in ((A, torch.arange(80)), (B, torch.arange(10, 70)))]
 
 
-def made(**changes) -> Mixup:
+def mixup(**changes) -> Mixup:
     return Mixup(TINY.replace(**changes), 64, 5, 0, CPU)
 
 
@@ -36,7 +36,7 @@ def plain(method) -> torch.Tensor:
 @pytest.mark.parametrize("backbone", ["gcn", "gin", "sgc"])
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_all_of_one_is_that_node_and_none_of_it_is_its_partner(backbone, layers):
-    method = made(backbone=backbone, layers=layers)
+    method = mixup(backbone=backbone, layers=layers)
     nodes, partner = traced(method)
     expected = plain(method)
     torch.testing.assert_close(method.mixed(nodes, partner, torch.ones(140, 1)), expected)
@@ -44,7 +44,7 @@ def test_all_of_one_is_that_node_and_none_of_it_is_its_partner(backbone, layers)
 
 
 def test_a_mixed_node_is_computed_among_both_neighbourhoods_as_the_paper_has_it():
-    method, share, at = made(layers=2), 0.3, 7
+    method, share, at = mixup(layers=2), 0.3, 7
     nodes, partner = traced(method)
     other = partner[at].item() - 80 + 10  # node 7 of the first source, mixed with this one of the second
     task, (one, two) = method.networks["task"], (s.domain for s in PAIR)
@@ -63,17 +63,17 @@ def test_a_mixed_node_is_computed_among_both_neighbourhoods_as_the_paper_has_it(
 
     hidden = [task.embed(d.x, d.edges) for d in (one, two)]
     state = (share * one.x[at] + (1 - share) * two.x[other]) @ first
-    here = layer(one, at, state, one.x @ first, task.biases[0]).relu()
-    there = layer(two, other, state, two.x @ first, task.biases[0]).relu()
-    state = (share * here + (1 - share) * there) @ second
-    here = layer(one, at, state, hidden[0] @ second, task.biases[1])
-    there = layer(two, other, state, hidden[1] @ second, task.biases[1])
+    in_first = layer(one, at, state, one.x @ first, task.biases[0]).relu()
+    in_second = layer(two, other, state, two.x @ first, task.biases[0]).relu()
+    state = (share * in_first + (1 - share) * in_second) @ second
+    in_first = layer(one, at, state, hidden[0] @ second, task.biases[1])
+    in_second = layer(two, other, state, hidden[1] @ second, task.biases[1])
     mixed = method.mixed(nodes, partner, torch.full((140, 1), share))
-    torch.testing.assert_close(mixed[at], share * here + (1 - share) * there)
+    torch.testing.assert_close(mixed[at], share * in_first + (1 - share) * in_second)
 
 
 def test_the_loss_is_the_mixed_labels():
-    method, by_hand = made(), made()
+    method, by_hand = mixup(), mixup()
     torch.manual_seed(3)
     record = method.update(PAIR, 0)
     torch.manual_seed(3)
@@ -104,7 +104,7 @@ def test_partners_are_of_all_other_sources_and_of_none_but_them():
 
 
 def test_shares_are_of_the_beta_distribution():
-    share = made(hyper=(("concentration", 2.0),)).shares(20000)
+    share = mixup(hyper=(("concentration", 2.0),)).shares(20000)
     assert share.mean().item() == pytest.approx(0.5, abs=0.01)
     assert share.var().item() == pytest.approx(1 / 20, abs=0.003)  # 1 / (4 (2α + 1))
 
@@ -123,4 +123,4 @@ def test_loop_weights_are_those_of_the_self_loops_filling_left_out():
 @pytest.mark.parametrize("backbone", ["gat", "mlp"])
 def test_backbones_whose_rounds_are_no_plain_sums_are_refused(backbone):
     with pytest.raises(ValueError, match=rf"plain sums \(gcn, gin, sgc\), got '{backbone}'"):
-        made(backbone=backbone)
+        mixup(backbone=backbone)

@@ -24,12 +24,12 @@ def sources(*graphs) -> list[Source]:
     return [Source(GraphTensors.of(g), torch.arange(80), None) for g in graphs]
 
 
-def made(**hyper) -> MMD:
+def mmd_method(**hyper) -> MMD:
     return MMD(TINY.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
 def test_an_epoch_is_one_step_on_risk_and_discrepancy():
-    method, by_hand, pair = made(weight=2.0), made(weight=2.0), sources(A, SHIFTED)
+    method, by_hand, pair = mmd_method(weight=2.0), mmd_method(weight=2.0), sources(A, SHIFTED)
     task = by_hand.networks["task"]
     h = [task.embed(s.domain.x, s.domain.edges) for s in pair]
     risks = [F.cross_entropy(task(s.domain.x, s.domain.edges), s.domain.y) for s in pair]
@@ -41,12 +41,12 @@ def test_an_epoch_is_one_step_on_risk_and_discrepancy():
 
 
 def test_identical_sources_have_no_discrepancy_and_shifted_ones_have():
-    assert made().update(sources(A, A.replace(name="twin")), 0)["penalty"] == pytest.approx(0, abs=1e-6)
-    assert made().update(sources(A, SHIFTED), 0)["penalty"] > 0.01
+    assert mmd_method().update(sources(A, A.replace(name="twin")), 0)["penalty"] == pytest.approx(0, abs=1e-6)
+    assert mmd_method().update(sources(A, SHIFTED), 0)["penalty"] > 0.01
 
 
 def test_training_lowers_the_discrepancy_below_that_of_risk_minimisation():
-    method, plain, pair = made(weight=10.0), ERM(TINY, 64, 5, 0, CPU), sources(A, SHIFTED)
+    method, plain, pair = mmd_method(weight=10.0), ERM(TINY, 64, 5, 0, CPU), sources(A, SHIFTED)
     for epoch in range(40):
         method.update(pair, epoch)
         plain.update(pair, epoch)
@@ -58,11 +58,11 @@ def test_training_lowers_the_discrepancy_below_that_of_risk_minimisation():
 
 
 def test_the_nodes_compared_are_a_seeded_sample_without_repetition():
-    method, h = made(nodes=30), torch.arange(80.0)[:, None].expand(80, 3)
+    method, h = mmd_method(nodes=30), torch.arange(80.0)[:, None].expand(80, 3)
     torch.manual_seed(0)
     first, second = method.drawn(h)[:, 0], method.drawn(h)[:, 0]
     torch.manual_seed(0)
     assert torch.equal(first, method.drawn(h)[:, 0])
     assert not torch.equal(first, second)
     assert len(first.unique()) == 30
-    assert made(nodes=80).drawn(h) is h
+    assert mmd_method(nodes=80).drawn(h) is h

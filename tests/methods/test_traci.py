@@ -25,7 +25,7 @@ def traci(recipe: Recipe = TINY, **hyper: float) -> TRACI:
     return TRACI(recipe.replace(hyper=tuple(sorted(hyper.items()))), 64, 5, 0, CPU)
 
 
-def found(method: TRACI, ascents: int) -> tuple[float, float, list[float]]:
+def attack(method: TRACI, ascents: int) -> tuple[float, float, list[float]]:
     """Return entropy and roughness at the adversary's result, and its largest entries in units of the radius."""
     method.ascents, task = ascents, method.networks["task"].eval()
     with seeded(0, CPU):
@@ -44,14 +44,14 @@ def test_the_adversary_raises_the_entropy_within_its_radius():
     method = traci(topology=0.0, radius=0.5)
     for epoch in range(10):
         method.update(SOURCES, epoch)
-    before, after = found(method, 0), found(method, 5)
+    before, after = attack(method, 0), attack(method, 5)
     assert after[0] > before[0] + 0.01
     assert max(after[2]) <= 0.5 + 1e-6
     assert before[2] != after[2]
 
 
 def test_the_weight_of_the_topology_makes_the_perturbation_rougher():
-    assert found(traci(topology=100.0), 5)[1] > 1.5 * found(traci(topology=0.0), 5)[1]
+    assert attack(traci(topology=100.0), 5)[1] > 1.5 * attack(traci(topology=0.0), 5)[1]
 
 
 def test_roughness_is_that_of_the_dense_laplacian():
@@ -85,12 +85,12 @@ def test_both_directions_of_an_edge_are_dropped_together_and_about_the_asked_sha
 
 def test_prototypes_are_the_mean_and_deviation_of_a_class_in_a_source():
     h = torch.randn(80, 3, generator=torch.Generator().manual_seed(0))
-    mean, deviation, there = gaussians(h, SOURCES[0], 6)  # no node has class 5
+    mean, deviation, present = gaussians(h, SOURCES[0], 6)  # no node has class 5
     y = SOURCES[0].domain.y[:60]
     for c in range(5):
         torch.testing.assert_close(mean[c], h[:60][y == c].mean(0))
         torch.testing.assert_close(deviation[c], h[:60][y == c].std(0, correction=0))
-    assert there.tolist() == [1, 1, 1, 1, 1, 0]
+    assert present.tolist() == [1, 1, 1, 1, 1, 0]
 
 
 def test_mixup_draws_training_nodes_to_the_prototypes_of_their_class_and_leaves_the_others():

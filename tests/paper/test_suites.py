@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from edgemask.data import arxiv, benchmark, elliptic
 from edgemask.experiments.records import ResultStore, identity
 from edgemask.experiments.run import ORACLE, Run
 from edgemask.methods.registry import METHODS, method_spec
@@ -212,10 +213,19 @@ def test_the_mean_mask_after_an_epoch():
     assert cells.MeanMask(3)(curves) is None
 
 
-def test_thirds_of_the_targets_in_their_order():
+def test_scores_by_period():
     task = next(iter(run_set("arxiv", "erm-gcn", method_spec("erm-gcn").recipe).tasks()))
     scored = record(task, {t: {"accuracy": v} for t, v in zip(task.protocol.targets, (0.1, 0.2, 0.3), strict=True)})
-    assert [cells.Third("accuracy", i)(scored) for i in range(3)] == pytest.approx([10.0, 20.0, 30.0])
+    scores = [cells.PeriodScore("accuracy", targets)(scored) for targets in arxiv.PERIODS.values()]
+    assert scores == pytest.approx([10.0, 20.0, 30.0])
+    assert cells.PeriodScore("accuracy", ("2016", "2018"))(scored) == pytest.approx(15.0)
+    assert cells.PeriodScore("accuracy", ("2022",))(scored) is None
+
+
+@pytest.mark.parametrize("module", [elliptic, arxiv])
+def test_periods_are_the_targets_in_their_order(module):
+    (protocol,) = benchmark(module.__name__.split(".")[-1]).protocols
+    assert sum(module.PERIODS.values(), ()) == protocol.targets
 
 
 def test_every_method_chooses_its_epoch_on_a_validation_domain_if_there_is_one():

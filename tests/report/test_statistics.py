@@ -206,7 +206,7 @@ def table(cells, **settings) -> Comparison:
     return Comparison("t", "title", "about", rows, columns, cells, **{"tested": columns} | settings)
 
 
-def found(compared, family, row) -> Versus:
+def comparison(compared, family, row) -> Versus:
     return next(v for v in compared if (v.family, v.row) == (family, row))
 
 
@@ -226,7 +226,7 @@ def test_every_row_is_compared_with_the_reference_and_with_the_best_other():
         ("best other", "mid", "top"),
         ("best other", "top", "mid"),
     ]
-    top = found(compared, "reference", "top")
+    top = comparison(compared, "reference", "top")
     d = np.array([70, 72, 71, 69, 70, 72]) - [50, 52, 51, 50, 53, 51]
     assert (top.pairs, top.difference, top.p) == (6, pytest.approx(d.mean()), by_hand(d))
     assert (top.low, top.high) == bootstrap(d)
@@ -242,7 +242,7 @@ def test_the_best_against_the_runner_up_and_the_reverse_are_one_hypothesis():
     compared = [v for v in compare(table(LADDER)) if v.family == "best other"]
     p = {v.row: v.p for v in compared}
     assert [v.adjusted for v in compared] == pytest.approx([2 * p["erm"], 2 * p["mid"], 2 * p["top"]])
-    top, mid = found(compared, "best other", "top"), found(compared, "best other", "mid")
+    top, mid = comparison(compared, "best other", "top"), comparison(compared, "best other", "mid")
     assert (top.difference, top.adjusted) == (-mid.difference, mid.adjusted)
 
 
@@ -279,7 +279,7 @@ def test_columns_that_are_not_tested_change_nothing():
 
 def test_rows_without_values_are_listed_and_do_not_enter_the_correction():
     compared = compare(table(LADDER | {("lost", "f1"): Cell(failed=5)}, reference="erm"))
-    lost = found(compared, "reference", "lost")
+    lost = comparison(compared, "reference", "lost")
     assert lost.pairs == 0
     assert math.isnan(lost.difference)
     assert math.isnan(lost.adjusted)

@@ -82,7 +82,7 @@ def test_a_write_replaces_the_file_and_makes_its_folder(path: Path):
 # ---- damage ----------------------------------------------------------------------------------------------
 
 
-def refused(path: Path, kind: str = "model", match: str | None = None) -> None:
+def assert_refused(path: Path, kind: str = "model", match: str | None = None) -> None:
     with pytest.raises(CheckpointError, match=match) as caught:
         read(path, kind)
     assert str(path) in str(caught.value)
@@ -94,63 +94,63 @@ def test_a_flipped_bit_anywhere_is_found(path: Path):
         broken = bytearray(whole)
         broken[at] ^= 1 << at % 8
         path.write_bytes(broken)
-        refused(path)
+        assert_refused(path)
 
 
 def test_a_changed_number_in_the_header_is_found(path: Path):
     whole = path.read_bytes()
     assert whole.count(b'\\"epoch\\": 7') == 1
     path.write_bytes(whole.replace(b'\\"epoch\\": 7', b'\\"epoch\\": 9'))
-    refused(path, match="damaged")
+    assert_refused(path, match="damaged")
 
 
 def test_a_truncated_file_is_found_wherever_it_ends(path: Path):
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        refused(path, match="damaged")
+        assert_refused(path, match="damaged")
 
 
 def test_bytes_at_the_end_are_found(path: Path):
     path.write_bytes(path.read_bytes() + b"\0")
-    refused(path, match="damaged")
+    assert_refused(path, match="damaged")
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_random_bytes_are_refused(path: Path, seed):
     path.write_bytes(torch.randint(0, 256, (500,), generator=torch.Generator().manual_seed(seed)).byte().numpy())
-    refused(path, match="damaged or not a safetensors file")
+    assert_refused(path, match="damaged or not a safetensors file")
 
 
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
 def test_a_foreign_safetensors_file_is_refused(path: Path, metadata):
     save_file(TENSORS, path, metadata)
-    refused(path, match="not written by edgemask")
+    assert_refused(path, match="not written by edgemask")
 
 
 @pytest.mark.parametrize("header", ["{", "[]", '"x"', '{"format": 1, "kind": "model"}'])
 def test_a_header_of_another_shape_is_refused(path: Path, header):
     save_file(TENSORS, path, {"edgemask": header})
-    refused(path, match="damaged edgemask header")
+    assert_refused(path, match="damaged edgemask header")
 
 
 def test_a_file_without_a_checksum_is_refused(path: Path):
     save_file(TENSORS, path, {"edgemask": json.dumps({"format": 1, "kind": "model", "meta": {}})})
-    refused(path, match="damaged")
+    assert_refused(path, match="damaged")
 
 
 def test_another_kind_is_refused(path: Path):
-    refused(path, "checkpoint", match="holds a model of format 1, expected a checkpoint of format 1")
+    assert_refused(path, "checkpoint", match="holds a model of format 1, expected a checkpoint of format 1")
 
 
 def test_another_format_is_refused(path: Path, monkeypatch):
     monkeypatch.setattr("edgemask.runtime.checkpoint.FORMAT", 2)
-    refused(path, match="holds a model of format 1, expected a model of format 2")
+    assert_refused(path, match="holds a model of format 1, expected a model of format 2")
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path):
-    refused(tmp_path / "nowhere", match="no such file")
-    refused(tmp_path, match="no such file")
+    assert_refused(tmp_path / "nowhere", match="no such file")
+    assert_refused(tmp_path, match="no such file")
 
 
 # ---- a writer that dies ----------------------------------------------------------------------------------
@@ -204,8 +204,8 @@ def imported(path: Path) -> set[str]:
 
 def test_only_the_restricted_reader_imports_pickle():
     picklers = {"pickle", "_pickle", "cPickle", "pickletools", "joblib", "dill", "cloudpickle", "shelve", "marshal"}
-    guilty = {str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*.py") if imported(p) & picklers}
-    assert guilty == {"data/unpickle.py"}
+    importers = {str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*.py") if imported(p) & picklers}
+    assert importers == {"data/unpickle.py"}
 
 
 def test_nothing_loads_without_a_restriction():
@@ -252,8 +252,8 @@ def test_a_killed_fit_gives_the_same_model_when_continued(tmp_path: Path, monkey
                 time.sleep(0.01)  # until the second of three stages is under way
         finally:
             process.send_signal(signal.SIGKILL)
-            complaint = process.communicate()[1]
-    assert process.returncode == -signal.SIGKILL, complaint
+            stderr = process.communicate()[1]
+    assert process.returncode == -signal.SIGKILL, stderr
     assert 1005 <= progress(Path("killed.ckpt")) < 2080
     assert not Path("killed.model").exists()
 

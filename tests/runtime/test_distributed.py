@@ -71,8 +71,8 @@ def assert_same(one: EdgeMaskClassifier, other: EdgeMaskClassifier) -> None:
     for name, t in one.method_.networks.state_dict().items():
         torch.testing.assert_close(t, weights[name], rtol=0, atol=1e-5)
     assert [r.keys() for r in one.history_] == [r.keys() for r in other.history_]
-    for mine, yours in zip(one.history_, other.history_, strict=True):
-        assert mine == pytest.approx(yours, abs=1e-4)
+    for mine, expected in zip(one.history_, other.history_, strict=True):
+        assert mine == pytest.approx(expected, abs=1e-4)
     assert (one.choice_.alpha, one.choice_.epoch) == (other.choice_.alpha, other.choice_.epoch)
     assert float(one.method_.lam) == pytest.approx(float(other.method_.lam), abs=1e-6)
 
@@ -129,7 +129,7 @@ def test_a_lost_worker_ends_the_job_with_a_clear_error_and_a_checkpoint_that_con
 
 # ---- communication between processes ----------------------------------------------------------------------
 
-TALK = """
+COMMUNICATION = """
 import torch
 from edgemask.errors import DriftError
 from edgemask.runtime.distributed import processes
@@ -165,7 +165,7 @@ print("well")
 
 @pytest.mark.slow
 def test_processes_agree():
-    Path("talk.py").write_text(TALK)
+    Path("talk.py").write_text(COMMUNICATION)
     with torchrun("talk.py") as job:
         printed, errors = job.communicate(timeout=LONG)
     assert printed.count("well") == 2, errors  # sometimes on one line: the two print at the same time

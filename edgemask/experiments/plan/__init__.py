@@ -37,7 +37,13 @@ PATIENCE = 15.0
 
 @dataclass(frozen=True)
 class Stage:
-    """One training of a fit: on all sources, or on all sources except one."""
+    """One training of a fit: on all sources, or on all sources except one.
+
+    Attributes:
+        name: Name of the stage, which says what it trains on.
+        epochs: Number of epochs.
+        seconds: Predicted time of training and evaluation.
+    """
 
     name: str
     epochs: int
@@ -200,7 +206,15 @@ def plan(
 class Probe:
     """A new process that measures levels (`plan.probe`).
 
-    Use it as a context manager: the process ends with the block. `seconds` is the time that the process took to start.
+    Use it as a context manager: the process ends with the block.
+
+    Args:
+        method: Name of a registered method.
+        device: Where the process computes.
+        folder: Folder for the log of the process.
+
+    Attributes:
+        seconds: Time that the process took to start.
 
     Raises:
         InputError: The process has ended without an answer. The message gives the last line of its log.
@@ -217,7 +231,11 @@ class Probe:
         self.seconds = time.perf_counter() - start
 
     def measure(self, level: dict[str, Any]) -> Any:
-        """Measure a level that `write_level` wrote, and return the measurements of `probe.measure`."""
+        """Measure a level that `write_level` wrote, and return the measurements of `probe.measure`.
+
+        Raises:
+            InputError: The configuration fails on this level.
+        """
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(level) + "\n")
         self.process.stdin.flush()
@@ -246,8 +264,18 @@ def measure(
 
     The first two levels are always measured, and further ones within `PATIENCE`.
 
+    Args:
+        sources: The whole source graphs.
+        validation: The whole validation graphs.
+        recipe: The settings of the fit.
+        method: Name of a registered method.
+        device: Where to measure.
+
     Returns:
         The time to start a process in seconds, and the measurements of each level.
+
+    Raises:
+        InputError: The configuration fails on the stand-ins.
     """
     sizes = level_sizes([*sources, *validation])
     measured: list[dict[str, Any]] = []

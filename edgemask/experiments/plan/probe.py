@@ -58,7 +58,7 @@ class Memory:
             torch.cuda.init()  # type: ignore[no-untyped-call]  # statistics can only be reset after it
 
     def reset(self) -> None:
-        """Free unused objects and start to measure the peak anew."""
+        """Free unused objects and restart the measurement of the peak."""
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
@@ -81,6 +81,13 @@ def seconds(call: Callable[[], object]) -> float:
 
 def measure(method: str, recipe: Recipe, sources: list[Graph], validation: list[Graph], device: torch.device) -> Any:
     """Enrich the graphs, build the trainer of all sources, run a few epochs and score once.
+
+    Args:
+        method: Name of a registered method.
+        recipe: The settings of the level.
+        sources: The source graphs of the level.
+        validation: The validation graphs of the level.
+        device: The device to compute on.
 
     Returns:
         JSON values. For each source: `nodes`, `train` (nodes the loss uses), `original` (edges before enrichment),

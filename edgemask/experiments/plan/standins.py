@@ -73,7 +73,16 @@ def write_level(
 
 
 def enriched_graphs(recipe: Recipe, sources: Sequence[Graph], validation: Sequence[Graph]) -> list[Graph]:
-    """Return the graphs that a fit enriches: the sources, and validation graphs if they are predicted enriched."""
+    """Return the graphs that a fit enriches.
+
+    Args:
+        recipe: The settings of the fit.
+        sources: The source graphs.
+        validation: The validation graphs.
+
+    Returns:
+        The sources, and the validation graphs if they are predicted enriched; no graphs if the recipe does not enrich.
+    """
     if not recipe.enriched:
         return []
     return [*sources, *(validation if recipe.test_graph == "enriched" else [])]

@@ -118,9 +118,9 @@ def _sums(
 @compiled
 def _products(
     blocks: Array, indptr: Array, at: Array, order: Array, factor: Array, share: Array, scale: float,
-    own: Array, rows: Array, found: Array, out: Array,
+    own: Array, rows: Array, inner: Array, out: Array,
 ) -> None:  # fmt: skip
-    """Fill `found` with the inner products and, unless it is None, `out` with the result of `sums`."""
+    """Fill `inner` with the inner products and, unless it is None, `out` with the result of `sums`."""
     _, heads, width = rows.shape
     scaled, zero = rows.dtype.type(scale), rows.dtype.type(0)
     for block in numba.prange(BLOCKS):
@@ -153,6 +153,6 @@ def _products(
                         t3 += x * g3
                         if out is not None:
                             out[i, k, j] += a0 * g0 + a1 * g1 + a2 * g2 + a3 * g3
-                    found[p0, k], found[p1, k], found[p2, k], found[p3, k] = (
+                    inner[p0, k], inner[p1, k], inner[p2, k], inner[p3, k] = (
                         scaled * t0, scaled * t1, scaled * t2, scaled * t3,
                     )  # fmt: skip

@@ -94,12 +94,12 @@ def _product(
     total = tl.zeros([BLOCK], ACC)
     for start in range(begin, end, TILE):
         q = start + tl.arange(0, TILE)
-        there = q < end
-        u = tl.load(columns + q, mask=there, other=0).to(tl.int64)
+        valid = q < end
+        u = tl.load(columns + q, mask=valid, other=0).to(tl.int64)
         if ORDERED:
-            q = tl.load(order + q, mask=there, other=0)
-        a = tl.load(values + q, mask=there, other=0.0)
-        x = tl.load(h + u[:, None] * width + j[None, :], mask=there[:, None] & (j < width)[None, :], other=0.0)
+            q = tl.load(order + q, mask=valid, other=0)
+        a = tl.load(values + q, mask=valid, other=0.0)
+        x = tl.load(h + u[:, None] * width + j[None, :], mask=valid[:, None] & (j < width)[None, :], other=0.0)
         total += tl.sum(a[:, None] * x.to(ACC), 0)
     tl.store(out + row * width + j, total, mask=j < width)
 
@@ -111,15 +111,15 @@ def _dots(indptr, columns, g, h, out, width, TILE: tl.constexpr, ACC: tl.constex
     begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
     for start in range(begin, end, TILE):
         q = start + tl.arange(0, TILE)
-        there = q < end
-        u = tl.load(columns + q, mask=there, other=0).to(tl.int64)
+        valid = q < end
+        u = tl.load(columns + q, mask=valid, other=0).to(tl.int64)
         total = tl.zeros([TILE], ACC)
         for block in range(0, width, BLOCK):
             j = block + tl.arange(0, BLOCK)
-            x = tl.load(h + u[:, None] * width + j[None, :], mask=there[:, None] & (j < width)[None, :], other=0.0)
+            x = tl.load(h + u[:, None] * width + j[None, :], mask=valid[:, None] & (j < width)[None, :], other=0.0)
             y = tl.load(g + row * width + j, mask=j < width, other=0.0)
             total += tl.sum(x.to(ACC) * y[None, :].to(ACC), 1)
-        tl.store(out + q, total, mask=there)
+        tl.store(out + q, total, mask=valid)
 
 
 def gcn_weights(edges: Edges, s: Tensor | None = None) -> Tensor:
@@ -179,9 +179,9 @@ def _normalise(indptr, src, s, inverse, weight, TILE: tl.constexpr):
     begin, end, own = tl.load(indptr + row), tl.load(indptr + row + 1), tl.load(inverse + row)
     for start in range(begin, end, TILE):
         q = start + tl.arange(0, TILE)
-        there = q < end
-        other = tl.load(inverse + tl.load(src + q, mask=there, other=0), mask=there, other=0.0)
-        tl.store(weight + q, own * other * tl.load(s + q, mask=there, other=0.0), mask=there)
+        valid = q < end
+        other = tl.load(inverse + tl.load(src + q, mask=valid, other=0), mask=valid, other=0.0)
+        tl.store(weight + q, own * other * tl.load(s + q, mask=valid, other=0.0), mask=valid)
 
 
 @triton.jit
@@ -192,10 +192,10 @@ def _outgoing(starts, dst, order, grad, s, inverse, out, TILE: tl.constexpr, ACC
     total = tl.zeros([TILE], ACC)
     for start in range(begin, end, TILE):
         q = start + tl.arange(0, TILE)
-        there = q < end
-        p = tl.load(order + q, mask=there, other=0)
-        other = tl.load(inverse + tl.load(dst + q, mask=there, other=0), mask=there, other=0.0)
-        total += tl.load(grad + p, mask=there, other=0.0) * tl.load(s + p, mask=there, other=0.0) * other
+        valid = q < end
+        p = tl.load(order + q, mask=valid, other=0)
+        other = tl.load(inverse + tl.load(dst + q, mask=valid, other=0), mask=valid, other=0.0)
+        total += tl.load(grad + p, mask=valid, other=0.0) * tl.load(s + p, mask=valid, other=0.0) * other
     tl.store(out + row, tl.sum(total, 0))
 
 
@@ -207,13 +207,13 @@ def _mask_gradient(indptr, src, grad, s, inverse, outgoing, grad_s, TILE: tl.con
     total = tl.zeros([TILE], ACC)
     for start in range(begin, end, TILE):
         q = start + tl.arange(0, TILE)
-        there = q < end
-        other = tl.load(inverse + tl.load(src + q, mask=there, other=0), mask=there, other=0.0)
-        total += tl.load(grad + q, mask=there, other=0.0) * tl.load(s + q, mask=there, other=0.0) * other
+        valid = q < end
+        other = tl.load(inverse + tl.load(src + q, mask=valid, other=0), mask=valid, other=0.0)
+        total += tl.load(grad + q, mask=valid, other=0.0) * tl.load(s + q, mask=valid, other=0.0) * other
     through_degree = -0.5 * own * own * own * (tl.sum(total, 0) + tl.load(outgoing + row))
     for start in range(begin, end, TILE):
         q = start + tl.arange(0, TILE)
-        there = q < end
-        other = tl.load(inverse + tl.load(src + q, mask=there, other=0), mask=there, other=0.0)
-        direct = tl.load(grad + q, mask=there, other=0.0) * own * other
-        tl.store(grad_s + q, direct + through_degree, mask=there)
+        valid = q < end
+        other = tl.load(inverse + tl.load(src + q, mask=valid, other=0), mask=valid, other=0.0)
+        direct = tl.load(grad + q, mask=valid, other=0.0) * own * other
+        tl.store(grad_s + q, direct + through_degree, mask=valid)

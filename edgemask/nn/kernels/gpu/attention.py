@@ -150,13 +150,13 @@ def _forward(
     most = tl.full([TILE], -float("inf"), ACC)
     for start in range(begin, end, TILE):
         p = start + tl.arange(0, TILE)
-        there = p < end
-        u = tl.load(src + p, mask=there, other=0)
-        s = tl.load(weight + p, mask=there, other=0.0)
-        e, _ = _logit(tl.load(logit_src + u * heads + k, mask=there, other=0.0), b, ck, s)
+        valid = p < end
+        u = tl.load(src + p, mask=valid, other=0)
+        s = tl.load(weight + p, mask=valid, other=0.0)
+        e, _ = _logit(tl.load(logit_src + u * heads + k, mask=valid, other=0.0), b, ck, s)
         if GATE == SOFTMAX:  # an edge of weight 0 must not set the scale for the others
-            there = there & (s != 0)
-        most = tl.maximum(most, tl.where(there, e, -float("inf")))
+            valid = valid & (s != 0)
+        most = tl.maximum(most, tl.where(valid, e, -float("inf")))
     scale = tl.max(most, 0)
     sums = tl.zeros([TILE], ACC)
     result = tl.zeros([BLOCK], ACC)
@@ -164,11 +164,11 @@ def _forward(
         stream = tl.load(seed)
     for start in range(begin, end, TILE):
         p = start + tl.arange(0, TILE)
-        there = p < end
-        u = tl.load(src + p, mask=there, other=0)
-        s = tl.load(weight + p, mask=there, other=0.0)
-        e, _ = _logit(tl.load(logit_src + u * heads + k, mask=there, other=0.0), b, ck, s)
-        x = tl.where(there, tl.exp(tl.minimum(e - scale, LARGEST)), 0.0)
+        valid = p < end
+        u = tl.load(src + p, mask=valid, other=0)
+        s = tl.load(weight + p, mask=valid, other=0.0)
+        e, _ = _logit(tl.load(logit_src + u * heads + k, mask=valid, other=0.0), b, ck, s)
+        x = tl.where(valid, tl.exp(tl.minimum(e - scale, LARGEST)), 0.0)
         sums += x * s if GATE == SOFTMAX else x
         a = x if GATE == ATTENTION else x * s
         if DROP > 0:
@@ -210,33 +210,33 @@ def _messages(
         stream = tl.load(seed)
     for start in range(begin, end, TILE):
         q = start + tl.arange(0, TILE)
-        there = q < end
-        p = tl.load(order + q, mask=there, other=0)
-        at = tl.load(dst + q, mask=there, other=0) * heads + k
-        s = tl.load(weight + p, mask=there, other=0.0)
-        e, leak = _logit(a_src, tl.load(logit_dst + at, mask=there, other=0.0), ck, s)
-        scale = tl.load(top + at, mask=there, other=0.0)
-        beta = tl.exp(tl.minimum(e - scale, LARGEST)) / tl.load(total + at, mask=there, other=1.0)
-        beta = tl.where(there, beta, 0.0)
+        valid = q < end
+        p = tl.load(order + q, mask=valid, other=0)
+        at = tl.load(dst + q, mask=valid, other=0) * heads + k
+        s = tl.load(weight + p, mask=valid, other=0.0)
+        e, leak = _logit(a_src, tl.load(logit_dst + at, mask=valid, other=0.0), ck, s)
+        scale = tl.load(top + at, mask=valid, other=0.0)
+        beta = tl.exp(tl.minimum(e - scale, LARGEST)) / tl.load(total + at, mask=valid, other=1.0)
+        beta = tl.where(valid, beta, 0.0)
         f = 1.0 if GATE == ATTENTION else s
-        kept = there
+        kept = valid
         m = 1.0
         if DROP > 0:
             m = _kept(stream, p * heads + k, DROP)
-            kept = there & (m != 0)
+            kept = valid & (m != 0)
         row = tl.load(grad + at[:, None] * WIDTH + j[None, :], mask=kept[:, None] & (j < WIDTH)[None, :], other=0.0)
         row = row.to(ACC)
         t = m * tl.sum(row * own[None, :], 1)
         if WANTS_Z:
             result += tl.sum((beta * f * m)[:, None] * row, 0)
-        mean = tl.load(inner + at, mask=there, other=0.0)
+        mean = tl.load(inner + at, mask=valid, other=0.0)
         inward = s * (t - mean) if GATE == SOFTMAX else f * t - mean
         slope = beta * inward * leak
-        outgoing += tl.where(there, slope, 0.0)
-        tl.store(slopes + p * heads + k, slope, mask=there)
+        outgoing += tl.where(valid, slope, 0.0)
+        tl.store(slopes + p * heads + k, slope, mask=valid)
         if GATED:
             factor = beta * (t - mean) if GATE == SOFTMAX else beta * t
-            tl.store(factors + p * heads + k, factor, mask=there)
+            tl.store(factors + p * heads + k, factor, mask=valid)
     tl.store(grad_src + u * heads + k, tl.sum(outgoing, 0))
     if WANTS_Z:
         tl.store(grad_z + (u * heads + k) * WIDTH + j, result, mask=j < WIDTH)
@@ -253,9 +253,9 @@ def _incoming(
     plain, weighted = tl.zeros([HEADS], ACC), tl.zeros([HEADS], ACC)
     for start in range(begin, end, TILE):
         p = start + tl.arange(0, TILE)
-        there = p < end
-        slope = tl.load(slopes + p[:, None] * heads + k[None, :], mask=there[:, None] & (k < heads)[None, :], other=0.0)
+        valid = p < end
+        slope = tl.load(slopes + p[:, None] * heads + k[None, :], mask=valid[:, None] & (k < heads)[None, :], other=0.0)
         plain += tl.sum(slope, 0)
-        weighted += tl.sum(slope * tl.load(weight + p, mask=there, other=0.0)[:, None], 0)
+        weighted += tl.sum(slope * tl.load(weight + p, mask=valid, other=0.0)[:, None], 0)
     tl.store(grad_dst + v * heads + k, plain, mask=k < heads)
     tl.store(shares + v * heads + k, weighted, mask=k < heads)

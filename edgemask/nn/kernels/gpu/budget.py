@@ -64,22 +64,22 @@ def _iterate(
     if FIRST:
         low, high = target - tl.max(two, 0), target - tl.min(one, 0)
         b = target - tl.sum(tl.load(partial + 2 * PROGRAMS + p), 0) / total
-        settled = 0.0
+        converged = 0.0
     else:
-        low, high, b, settled = tl.load(state), tl.load(state + 1), tl.load(state + 2), tl.load(state + 3)
+        low, high, b, converged = tl.load(state), tl.load(state + 1), tl.load(state + 2), tl.load(state + 3)
         error, slope = tl.sum(one, 0) / total - rho, tl.sum(two, 0) / total
         low, high = tl.where(error > 0, low, b), tl.where(error > 0, b, high)
         middle = (low + high) / 2
-        done = (settled > 0) | (tl.abs(error) <= tolerance) | (middle == low) | (middle == high)
+        done = (converged > 0) | (tl.abs(error) <= tolerance) | (middle == low) | (middle == high)
         newton = b - error / slope  # infinite or NaN if all slopes are 0
         b = tl.where(done, b, tl.where((low < newton) & (newton < high), newton, middle))
-        settled = tl.where(done, 1.0, 0.0)
+        converged = tl.where(done, 1.0, 0.0)
     if me == 0:
         tl.store(new_state, low)
         tl.store(new_state + 1, high)
         tl.store(new_state + 2, b)
-        tl.store(new_state + 3, settled)
-    if settled == 0:
+        tl.store(new_state + 3, converged)
+    if converged == 0:
         sums, slopes = tl.zeros([TILE], tl.float32), tl.zeros([TILE], tl.float32)
         for start in range(me * TILE, total, PROGRAMS * TILE):
             i = start + tl.arange(0, TILE)

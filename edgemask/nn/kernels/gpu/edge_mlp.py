@@ -78,16 +78,16 @@ def _scores(
     """Compute the scores of a tile of real edges."""
     e = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
     j = tl.arange(0, BLOCK)
-    there = e < count
-    inside = there[:, None] & (j < WIDTH)[None, :]
-    p = tl.load(real + e, mask=there, other=0)
-    u, v = tl.load(src + p, mask=there, other=0), tl.load(dst + p, mask=there, other=0)
+    valid = e < count
+    inside = valid[:, None] & (j < WIDTH)[None, :]
+    p = tl.load(real + e, mask=valid, other=0)
+    u, v = tl.load(src + p, mask=valid, other=0), tl.load(dst + p, mask=valid, other=0)
     h = tl.load(a + u[:, None] * WIDTH + j[None, :], mask=inside, other=0.0)
     h += tl.load(b + v[:, None] * WIDTH + j[None, :], mask=inside, other=0.0)
     if EXTRA:
         h += tl.load(x + e[:, None] * WIDTH + j[None, :], mask=inside, other=0.0)
     score = tl.sum(tl.maximum(h, 0.0) * tl.load(w + j, mask=j < WIDTH, other=0.0)[None, :], 1)
-    tl.store(out + e, score, mask=there)
+    tl.store(out + e, score, mask=valid)
 
 
 @triton.jit
@@ -108,13 +108,13 @@ def _by_destination(
         total = tl.zeros([BLOCK], ACC)
         for start in range(begin, end, TILE):
             p = start + tl.arange(0, TILE)
-            there = p < end
-            inside = there[:, None] & columns[None, :]
-            u = tl.load(src + p, mask=there, other=0)
-            g = tl.load(grad + p, mask=there, other=0.0)
+            valid = p < end
+            inside = valid[:, None] & columns[None, :]
+            u = tl.load(src + p, mask=valid, other=0)
+            g = tl.load(grad + p, mask=valid, other=0.0)
             h = own[None, :] + tl.load(a + u[:, None] * WIDTH + j[None, :], mask=inside, other=0.0)
             if EXTRA:  # a self-loop has no number and no gradient
-                e = tl.load(number + p, mask=there, other=0)
+                e = tl.load(number + p, mask=valid, other=0)
                 inside = inside & (g != 0)[:, None]
                 h += tl.load(x + e[:, None] * WIDTH + j[None, :], mask=inside, other=0.0)
             active = tl.where(h > 0, g[:, None], 0.0)
@@ -140,14 +140,14 @@ def _by_source(
     total = tl.zeros([BLOCK], ACC)
     for start in range(begin, end, TILE):
         q = start + tl.arange(0, TILE)
-        there = q < end
-        inside = there[:, None] & columns[None, :]
-        v = tl.load(dst + q, mask=there, other=0)
-        p = tl.load(order + q, mask=there, other=0)
-        g = tl.load(grad + p, mask=there, other=0.0)
+        valid = q < end
+        inside = valid[:, None] & columns[None, :]
+        v = tl.load(dst + q, mask=valid, other=0)
+        p = tl.load(order + q, mask=valid, other=0)
+        g = tl.load(grad + p, mask=valid, other=0.0)
         h = own[None, :] + tl.load(b + v[:, None] * WIDTH + j[None, :], mask=inside, other=0.0)
         if EXTRA:
-            e = tl.load(number + p, mask=there, other=0)
+            e = tl.load(number + p, mask=valid, other=0)
             h += tl.load(x + e[:, None] * WIDTH + j[None, :], mask=inside & (g != 0)[:, None], other=0.0)
         total += tl.sum(tl.where(h > 0, g[:, None], 0.0), 0)
     tl.store(grad_a + u * WIDTH + j, total * tl.load(w + j, mask=columns, other=0.0), mask=columns)
