@@ -47,10 +47,11 @@ def run_set(
         seeds: Number of seeds, starting at 0.
         also: Extras to record.
     """
-    validated = bool(benchmark(where).protocol(PROTOCOLS[where][0]).validation)
+    protocols = protocols or PROTOCOLS[where]
+    validated = bool(benchmark(where).protocol(protocols[0]).validation)
     if method != "enrichment" and validated and recipe.select == "last":
         recipe = recipe.replace(select="validation")
-    return RunSet(where, method, recipe, protocols or PROTOCOLS[where], seeds, also)
+    return RunSet(where, method, recipe, protocols, seeds, also)
 
 
 def default(name: str, where: str) -> RunSet:

@@ -13,7 +13,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from edgemask.training.calibration import fit_temperature
 from edgemask.training.candidates import Candidate
 from edgemask.training.contender import Contender
 from edgemask.training.fit import Fit
+from edgemask.training.outcome import Expected, Outcome, Standing
 from edgemask.training.selection import SOURCE_VAL, check_sources
 from edgemask.training.trainer import Trainer
 from edgemask.training.uncertainty import replicates, standard_error
@@ -49,71 +50,6 @@ FALLBACK = "erm-sage:epochs=200"  # the candidate that is trained if scores mean
 ENRICHING_SECONDS = 2.5e-4  # rough time to enrich one node on two cores, to decide whether a budget allows it
 
 OnEpoch = Callable[[Trainer, str], None]
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A row of the leaderboard.
-
-    Attributes:
-        name: Name of the candidate.
-        score: Its best score: the mean over the scored graphs. None if it was never scored.
-        error: Standard error of the score.
-        epoch: Chosen epoch.
-        propagation: Chosen propagation, as text.
-        rounds: Number of rounds that the candidate took part in.
-        weight: Its weight in the average, 0 if it is not a member.
-        seconds: Time it took.
-        note: Why it stopped; empty for members.
-    """
-
-    name: str
-    score: float | None = None
-    error: float | None = None
-    epoch: int = 0
-    propagation: str = ""
-    rounds: int = 0
-    weight: float = 0.0
-    seconds: float = 0.0
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Expected:
-    """The score to expect on an unseen graph: that of the members' average on the scored graphs.
-
-    Attributes:
-        score: Mean over the scored graphs.
-        low: Lowest score of a scored graph, minus two standard errors.
-        high: Highest score of a scored graph, plus two standard errors.
-        by_graph: Score of each scored graph.
-    """
-
-    score: float
-    low: float
-    high: float
-    by_graph: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a race.
-
-    Attributes:
-        rule: Name of the selection rule; `none` if nothing could be scored.
-        members: Trained members. Their probabilities are averaged with equal weights.
-        leaderboard: All candidates and the majority class, best first.
-        expected: The score to expect on an unseen graph; None if nothing could be scored.
-        histories: Training history of each member by name.
-        notes: What a user should know: candidates that failed, a budget that ended the race.
-    """
-
-    rule: str
-    members: list[Member]
-    leaderboard: list[Standing]
-    expected: Expected | None
-    histories: dict[str, list[dict[str, float]]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 def canonical(graphs: Sequence[Graph], kind: str) -> dict[str, Graph]:

@@ -14,7 +14,8 @@ from edgemask.graph import Graph
 from edgemask.inference import mean_probabilities
 from edgemask.training import race as race_module
 from edgemask.training.candidates import choose_candidates
-from edgemask.training.race import FALLBACK, MAJORITY, Outcome, Race
+from edgemask.training.outcome import Outcome
+from edgemask.training.race import FALLBACK, MAJORITY, Race
 from tests.training.toys import A, B, C, domain
 
 SETTINGS = {"epochs": 20, "eval_every": 2, "hidden": 8, "lr": 0.02}
