@@ -50,6 +50,12 @@ def free_memory() -> float:
     return free
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Tell whether an exception means that the host or the device has not enough memory."""
+    host = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch has no class for this
+    return host or isinstance(error, MemoryError | torch.OutOfMemoryError)
+
+
 def peak_rss() -> float:
     """Return the peak resident memory of this process in MiB.
 

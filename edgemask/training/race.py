@@ -22,12 +22,13 @@ import numpy as np
 import torch
 
 from edgemask.enrich import Cache
-from edgemask.errors import CheckpointError, EdgemaskError, InputError, MetricError, RaceWarning
+from edgemask.errors import CheckpointError, DivergenceError, InputError, MetricError, RaceWarning
 from edgemask.graph import Array, Graph
 from edgemask.inference import Member, Propagation, tempered
 from edgemask.methods.sources import Prepared
 from edgemask.metrics import score, scored_nodes
 from edgemask.runtime import checkpoint
+from edgemask.runtime.device import out_of_memory
 from edgemask.runtime.distributed import started
 from edgemask.training.calibration import fit_temperature
 from edgemask.training.candidates import Candidate
@@ -273,14 +274,19 @@ class Race:
         return self._score(leader) - self._score(other), error
 
     def _attempt(self, contender: Contender, step: Callable[[Contender], Any]) -> bool:
-        """Run a step of a contender. If it fails, note the reason, take it out of the race and return False."""
+        """Run a step of a contender. If it diverges or does not fit, note the reason and take it out of the race.
+
+        Returns:
+            Whether the step succeeded. Errors that are not the candidate's, such as a full disk, are raised.
+        """
         try:
             step(contender)
             return True
-        except MetricError:
-            raise
-        except (EdgemaskError, MemoryError, torch.OutOfMemoryError) as error:
-            reason = str(error) or "not enough memory"
+        except (DivergenceError, InputError, MemoryError, RuntimeError) as error:
+            memory = out_of_memory(error)
+            if not memory and not isinstance(error, DivergenceError | InputError):
+                raise
+            reason = "not enough memory" if memory else str(error)
             self._update(contender.name, note=f"failed: {reason}", seconds=contender.seconds)
             self.notes.append(f"{contender.name} left the race: {reason}")
             contender.trainers.clear()

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgemask.errors import CheckpointError, GraphError, InputError, RaceWarning
+from edgemask.errors import CheckpointError, FileError, GraphError, InputError, RaceWarning
 from edgemask.graph import Graph
 from edgemask.inference import mean_probabilities
 from edgemask.training import race as race_module
 from edgemask.training.candidates import choose_candidates
 from edgemask.training.outcome import Outcome
 from edgemask.training.race import FALLBACK, MAJORITY, Race
+from edgemask.training.trainer import Trainer
 from tests.training.toys import A, B, C, domain
 
 SETTINGS = {"epochs": 20, "eval_every": 2, "hidden": 8, "lr": 0.02}
@@ -130,6 +131,35 @@ def test_a_candidate_that_diverges_leaves_with_its_reason():
     assert failed.note.startswith("failed: epoch")
     assert failed.score is None
     assert any("left the race" in note for note in outcome.notes)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory")],
+    ids=["numpy", "torch"],
+)
+def test_a_candidate_that_does_not_fit_in_memory_leaves_with_its_reason(monkeypatch, error):
+    step = Trainer.step
+
+    def hungry(trainer):
+        if trainer.method.recipe.backbone == "gcn":
+            raise error
+        return step(trainer)
+
+    monkeypatch.setattr(Trainer, "step", hungry)
+    outcome = run("erm-mlp", "erm-gcn")
+    assert [s.note for s in outcome.leaderboard if s.name == "erm-gcn"] == ["failed: not enough memory"]
+    assert [m.name for m in outcome.members] == ["erm-mlp"]
+
+
+@pytest.mark.parametrize("error", [FileError("disk full"), RuntimeError("a bug")], ids=["disk", "bug"])
+def test_errors_that_are_not_the_candidates_end_the_race(monkeypatch, error):
+    def broken(trainer):
+        raise error
+
+    monkeypatch.setattr(Trainer, "step", broken)
+    with pytest.raises(type(error), match=str(error)):
+        run("erm-mlp", "erm-gcn")
 
 
 def test_if_all_candidates_fail_each_is_named():
