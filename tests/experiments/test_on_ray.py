@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -65,20 +65,25 @@ def test_every_record_is_written_once_although_a_node_is_killed(cluster, tmp_pat
     log, killed = str(tmp_path / "log"), []
 
     def kill(tally: Tally) -> None:
-        """Once some are done, kill the node of a task that has begun and not ended."""
-        deadline = time.monotonic() + 2.0
+        """Once some tasks are done, kill the node of a waiting task and its workers. Then release the others."""
+        deadline = time.monotonic() + 30
         while tally.done >= 3 and not killed and time.monotonic() < deadline:
-            lines = notes(log)
-            at = [line.split()[1] for line in lines if line.replace("begun", "ended") not in lines]
-            parents = dict(line.split() for line in notes(f"{log}.parents"))
+            ended = [line.split()[1] for line in notes(log) if line.startswith("ended")]
+            running = [line.split() for line in notes(f"{log}.processes")]
             for node in nodes:
-                raylet = node.all_processes["raylet"][0].process.pid
-                if any(parents[seed] == str(raylet) for seed in at) and not killed:
-                    killed.extend(at)
+                raylet = str(node.all_processes["raylet"][0].process.pid)
+                workers = [int(pid) for seed, parent, pid in running if parent == raylet and seed not in ended]
+                if workers and not killed:
+                    killed.append(node)
                     held.remove_node(node, allow_graceful=False)
+                    for pid in workers:
+                        with suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
+        if killed:
+            Path(f"{log}.released").touch()
 
-    toys = [Toy(seed, log, seconds=0.8) for seed in range(12)]
+    toys = [Toy(seed, log, seconds=0.1, hold=seed >= 4) for seed in range(12)]
     tally = run_all(toys, ResultStore(tmp_path / "r"), OnRay(CPU, held.address), kill)
 
     assert killed

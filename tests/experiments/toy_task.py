@@ -34,6 +34,7 @@ class Toy:
     options: Mapping[str, Any] = None  # type: ignore[assignment]
     transfer: int = 0  # which of the benchmark's protocols
     recipe: Recipe = Recipe()
+    hold: bool = False  # wait until the file `LOG.released` exists
 
     kind = "toy"
     folder = "toy"
@@ -63,9 +64,12 @@ class Toy:
 
     def perform(self, domains, *, device, cache=None) -> dict[str, Any]:
         before = notes(self.log).count(f"begun {self.seed}")
-        note(f"{self.log}.parents", f"{self.seed} {os.getppid()}")
         note(self.log, f"begun {self.seed}")
+        note(f"{self.log}.processes", f"{self.seed} {os.getppid()} {os.getpid()}")
         time.sleep(self.seconds)
+        deadline = time.monotonic() + 60
+        while self.hold and not Path(f"{self.log}.released").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
         if self.act == "raise":
             raise KeyError("a mistake")
         if self.act == "die" or (self.act == "die once" and not before):
