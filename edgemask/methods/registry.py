@@ -26,6 +26,7 @@ from edgemask.methods import (
     mat,
     mixup,
     mmd,
+    random_mask,
     traci,
     vrex,
 )
@@ -146,6 +147,14 @@ METHODS: dict[str, MethodSpec] = {
     "graph-aug-gcn": _baseline(graph_aug, graph_aug.GraphAug),
     "graph-aug-gin": _baseline(graph_aug, graph_aug.GraphAug, "gin"),
     "canet": _baseline(canet, canet.CaNet),
+    "random-mask": MethodSpec(
+        random_mask.RandomMask,
+        _STAR.replace(mask=False, k=0, clusters=0),
+        random_mask.SUMMARY,
+        random_mask.CITATION,
+        ("mask", "k", "clusters"),
+        random_mask.STATUS,
+    ),
     "edgemask-dg": MethodSpec(
         Game, _STAR.replace(k=0, clusters=0), "adversarial edge masks on the original graph", _PAPER, ("k", "clusters")
     ),
