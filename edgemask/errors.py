@@ -1,18 +1,26 @@
 """The errors and warnings of edgemask.
 
-Every error that edgemask raises on purpose is an `EdgemaskError`, and also the built-in exception that fits it best.
-The command line shows an `EdgemaskError` as one line; any other exception is a bug.
+Every error that a user of edgemask can cause is an `EdgemaskError`, and also the built-in exception that fits it best.
+The command line shows it as one line; any other exception is a bug.
+
+Checks of internal invariants, such as a buffer that is too short or a network that is called without one of its inputs,
+are assertions or raise built-in exceptions. A reader of damaged files may raise anything inside; the function that
+calls it turns this into an `EdgemaskError`.
 """
 
 from __future__ import annotations
 
 
 class EdgemaskError(Exception):
-    """Base class of all errors that edgemask raises on purpose."""
+    """Base class of all errors that a user can cause."""
 
 
 class InputError(EdgemaskError, ValueError):
     """An argument, setting or option has a value that cannot be used."""
+
+
+class InputTypeError(InputError, TypeError):
+    """An argument has a type that cannot be used."""
 
 
 class GraphError(EdgemaskError, ValueError):
@@ -69,6 +77,10 @@ class EnrichWarning(UserWarning):
 
 class RaceWarning(UserWarning):
     """A race ended, but its best candidate is hardly better than a guess."""
+
+
+class CoverageWarning(UserWarning):
+    """A graph to predict lies outside what the training sources cover."""
 
 
 class CollapseWarning(UserWarning):
