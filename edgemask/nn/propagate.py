@@ -52,8 +52,29 @@ def propagate_each(edges: Edges, values: Tensor, alphas: Sequence[float], steps:
         alpha = torch.tensor(positive, dtype=values.dtype, device=values.device).repeat_interleave(values.shape[1])
         start = values.repeat(1, len(positive))
         with torch.no_grad():
-            weight, z = gcn_weights(edges), start
+            weight, z, restart = gcn_weights(edges), start, (1 - alpha) * start
             for _ in range(steps):
-                z = alpha * aggregate(edges, weight, z) + (1 - alpha) * start
+                z = aggregate(edges, weight, z).mul_(alpha).add_(restart)
         results |= dict(zip(positive, torch.tensor_split(z, len(positive), dim=1), strict=True))
     return [results[a] if steps else values for a in alphas]
+
+
+def propagate_weighted(edges: Edges, values: Tensor, alpha: float, steps: int, weight: Tensor) -> Tensor:
+    """Propagate values over a graph with weighted edges. Unlike `propagate`, this function has gradients.
+
+    Args:
+        edges: Edges of the graph.
+        values: The values to propagate (N × C).
+        alpha: Strength α in [0, 1).
+        steps: Number of rounds.
+        weight: Weight of each real edge. A weight of 0 is the same as removing the edge.
+
+    Returns:
+        The propagated values. If all weights are 1, they are those of `propagate`.
+    """
+    if alpha == 0 or steps == 0:
+        return values
+    normalised, z = gcn_weights(edges, weight), values
+    for _ in range(steps):
+        z = alpha * aggregate(edges, normalised, z) + (1 - alpha) * values
+    return z

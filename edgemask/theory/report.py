@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from edgemask.errors import InputError
@@ -15,6 +17,7 @@ from edgemask.nn.tensors import Edges, GraphTensors
 from edgemask.seeds import torch_stream
 from edgemask.theory.checks import (
     KKT,
+    TINY,
     Agreement,
     Bound,
     Gradients,
@@ -35,6 +38,17 @@ from edgemask.theory.checks import (
 
 # The default λ of the duality table, in units of m · mean |gradient|, which is where λ begins to have an effect.
 MULTIPLES = (0.0, 0.3, 1.0, 3.0)
+
+# Thresholds of `TheoryReport.verdict`.
+NOTICEABLE = 0.01  # a loss is noticeably higher than another one if it is higher by more than this share
+CLOSE_GAP, CLOSE_SHARE = (
+    0.1,
+    0.5,
+)  # a mask is close to the worst one up to this KKT gap and from this share of its effect
+AGREES, CHANCE = 0.7, 0.6  # an AUC from AGREES on is agreement; one between 1 - CHANCE and CHANCE is like chance
+DUALITY_TOLERANCE = 1e-6  # a duality gap may be this far below 0
+DIFFERENCE_TOLERANCE = 0.1  # relative difference between a gradient formula and a finite difference; ReLU has kinks
+AUTOGRAD_TOLERANCE = 1e-3  # relative difference between a gradient formula and automatic differentiation
 
 
 @dataclass(frozen=True)
@@ -102,6 +116,169 @@ class TheoryReport:
             "weak duality, P ≤ D(λ)": [asdict(row) for row in self.duality],
             "gradient formulas": [asdict(self.gradients)],
         }
+
+    def verdict(self) -> str:
+        """Return what the checks found, in five sentences.
+
+        The first four compare the learned mask with a random one, with the best mask that was found and with the
+        surrogate, and say whether weak duality and the gradient formulas hold. The last one says whether the theory
+        describes this model and graph, and what follows from this.
+        """
+        return " ".join(
+            [self._against_chance(), self._against_best(), self._surrogate(), self._laws(), self._meaning()]
+        )
+
+    @property
+    def _increase(self) -> float:
+        """Increase of the loss from the random mask to the learned one, as a share of the loss of the random mask."""
+        return _increase(self.masks["random"].loss, self.masks["learned"].loss)
+
+    @property
+    def _possible(self) -> float:
+        """Increase of the loss from the random mask to the best one, as a share of the loss of the random mask."""
+        return _increase(self.masks["random"].loss, self.masks["ascent, best"].loss)
+
+    @property
+    def _achieved(self) -> float:
+        """Share of the possible increase that the learned mask achieves. Only defined if an increase is possible."""
+        return max(0.0, self._increase / self._possible)
+
+    @property
+    def _broken(self) -> list[str]:
+        """The statements of the theory that do not hold, although they must."""
+        g = self.gradients
+        laws = {
+            "weak duality": all(bound.gap >= -DUALITY_TOLERANCE for bound in self.duality),
+            "the TaskNet's gradient formula": g.task_difference <= DIFFERENCE_TOLERANCE,
+            "the MaskNet's gradient formula": g.mask_autograd <= AUTOGRAD_TOLERANCE,
+        }
+        return [name for name, holds in laws.items() if not holds]
+
+    def _against_chance(self) -> str:
+        learned, chance = self.masks["learned"].loss, self.masks["random"].loss
+        losses = f"{learned:.4g} instead of {chance:.4g}"
+        if abs(self._increase) <= NOTICEABLE:
+            return (
+                f"On graph {self.graph!r} the learned mask is not noticeably harder for the TaskNet than the same "
+                f"values assigned to the edges at random: the loss is {losses}."
+            )
+        direction, sign = ("harder", "higher") if self._increase > 0 else ("easier", "lower")
+        return (
+            f"On graph {self.graph!r} the learned mask is {direction} for the TaskNet than the same values assigned to "
+            f"the edges at random: the loss is {losses}, which is {_percent(abs(self._increase))} {sign}."
+        )
+
+    def _against_best(self) -> str:
+        learned, best = self.masks["learned"], self.masks["ascent, best"]
+        if learned.kkt is None:
+            return (
+                f"It has a mean of {learned.mean:.4g}, which is over the budget ρ = {self.rho:.4g} of this report, so "
+                "it cannot be compared with the worst mask within the budget."
+            )
+        gap = f"its KKT gap is {learned.kkt.gap:.2f}, where 0 is a stationary point and 1 the easiest mask"
+        if self._possible <= NOTICEABLE:
+            return (
+                f"Direct ascent finds no mask within the budget that is noticeably harder than the random one (loss "
+                f"{best.loss:.4g}), and for the learned mask {gap}."
+            )
+        return (
+            f"Direct ascent finds a mask within the budget with a loss of {best.loss:.4g}; the learned mask achieves "
+            f"{_percent(self._achieved)} of this increase over the random mask, and {gap}."
+        )
+
+    def _surrogate(self) -> str:
+        auc = self.agreement["surrogate, ρ"].auc
+        if auc is None:
+            return "The closed-form surrogate treats all edges alike, so it cannot be compared with the learned mask."
+        subject = "The closed-form surrogate"
+        measured = f"the learned values rank the edges that it keeps with an AUC of {auc:.2f}, where 0.5 is chance"
+        if auc >= AGREES:
+            return f"{subject} agrees with the learned mask: {measured}."
+        if auc > CHANCE:
+            return f"{subject} agrees weakly with the learned mask: {measured}."
+        if auc >= 1 - CHANCE:
+            return f"{subject} says little about the learned mask: {measured}."
+        return f"{subject} contradicts the learned mask: {measured}."
+
+    def _laws(self) -> str:
+        g, bounds = self.gradients, "no λ was given to compute a duality gap for"
+        if self.duality:
+            gap = _plain(min(bound.gap for bound in self.duality))
+            bounds = (
+                f"the smallest duality gap is {gap} and must not be negative (tolerance {_plain(DUALITY_TOLERANCE)})"
+            )
+        measured = (
+            f"{bounds}; the TaskNet's formula differs from a finite difference by "
+            f"{_percent(g.task_difference)} (tolerance {_percent(DIFFERENCE_TOLERANCE)}); the MaskNet's formula "
+            f"differs from automatic differentiation by {_percent(g.mask_autograd)} (tolerance "
+            f"{_percent(AUTOGRAD_TOLERANCE)}) and from a finite difference, which kinks of the mask disturb, by "
+            f"{_percent(g.mask_difference)}"
+        )
+        if not self._broken:
+            return f"{'Weak duality and both' if self.duality else 'Both'} gradient formulas hold: {measured}."
+        names = " and ".join(self._broken)
+        verb = "does" if len(self._broken) == 1 else "do"
+        return f"{names[0].upper()}{names[1:]} {verb} not hold: {measured}."
+
+    def _meaning(self) -> str:
+        learned, best = self.masks["learned"], self.masks["ascent, best"]
+        if self._broken:
+            return (
+                "The theory therefore does not describe this model and graph: look for a numerical problem, such as "
+                "very large weights, before you rely on the mask."
+            )
+        if learned.kkt is None:
+            return (
+                "The report therefore does not tell whether the theory describes this model and graph: repeat it with "
+                f"a budget of at least {math.ceil(100 * learned.mean) / 100:.2f}."
+            )
+        if self._possible <= NOTICEABLE:
+            return (
+                "The theory describes this model and graph but has no consequence: the loss hardly depends on which "
+                "edges are masked, so the model needs no protection against such masks."
+            )
+        if self._increase <= NOTICEABLE:
+            return (
+                "The theory describes the loss of this model and graph but not its adversary, which found no worst "
+                "case: expect no more robustness than from training with random masks."
+            )
+        if learned.kkt.gap <= CLOSE_GAP and self._achieved >= CLOSE_SHARE:
+            return (
+                "The theory describes this model and graph: the adversary found masks close to the worst case, so the "
+                f"loss of {learned.loss:.4g} is a fair estimate of the highest loss under masks within the budget."
+            )
+        return (
+            "The theory describes this model and graph only in part: the adversary is harder than chance but far from "
+            f"the worst case, so its loss of {learned.loss:.4g} is no bound; another mask within the budget "
+            f"reaches {best.loss:.4g}."
+        )
+
+
+def _increase(base: float, value: float) -> float:
+    """Return the increase of a loss as a share of the loss that it starts from."""
+    return (value - base) / max(base, TINY)
+
+
+def _plain(number: float) -> str:
+    """Format a number with two digits and without an exponent.
+
+    >>> _plain(0.06237), _plain(-0.0000512), _plain(95.4), _plain(0.0)
+    ('0.062', '-0.000051', '95', '0')
+    """
+    return np.format_float_positional(number, precision=2, fractional=False, trim="-")
+
+
+def _percent(share: float) -> str:
+    """Format a share in percent, with two digits below 10 %.
+
+    >>> _percent(0.37), _percent(0.0132), _percent(0.00001), _percent(0.0)
+    ('37 %', '1.3 %', 'less than 0.1 %', '0 %')
+    """
+    if share == 0:
+        return "0 %"
+    if share < 0.001:
+        return "less than 0.1 %"
+    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
 
 
 def report(
