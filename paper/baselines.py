@@ -18,6 +18,7 @@ from edgemask.report.render import NOTHING, markdown_table, number, table_line
 from edgemask.report.tables import failures
 from paper.markdown import mean_text, template
 from paper.published import NAMES, SHOWN, TABLES, figure
+from paper.runs import PROTOCOLS
 
 SEEDS = 5
 LARGE = 3.0  # a difference from the paper's figure over this many points needs an explanation
@@ -77,7 +78,7 @@ def default_records(
         name: Name of the method.
         benchmark: Name of the benchmark.
         everything: The records to search.
-        protocol: Name of one protocol; None for all protocols of the benchmark.
+        protocol: Name of one protocol; None for the protocols of the paper's tables.
     """
     recipe = default_recipe(name, benchmark)
     return [
@@ -85,7 +86,7 @@ def default_records(
         for r in everything
         if (r["benchmark"], r["method"]) == (benchmark, name)
         and r["seed"] < SEEDS
-        and (protocol is None or r["protocol"]["name"] == protocol)
+        and r["protocol"]["name"] in ([protocol] if protocol else PROTOCOLS[benchmark])
         and Recipe.from_json(r["recipe"]) == recipe
     ]
 
@@ -216,7 +217,8 @@ def page(results: Path) -> str:
     """
     everything = [r for r in ResultStore(results) if r.get("method") and not r.get("also")]
     citation = [row for name in SHOWN if (row := citation_row(name, everything))]
-    pairs = sorted({(r["benchmark"], r["protocol"]["name"]) for r in everything if r["benchmark"] in OTHERS})
+    shown = [r for r in everything if r["benchmark"] in OTHERS and r["protocol"]["name"] in PROTOCOLS[r["benchmark"]]]
+    pairs = sorted({(r["benchmark"], r["protocol"]["name"]) for r in shown})
     others = [
         text for b in OTHERS for name, protocol in pairs if name == b and (text := section(b, protocol, everything))
     ]

@@ -9,6 +9,8 @@ from typing import Literal
 
 from edgemask.experiments.records import Record
 
+BINARY = ":loss=binary"  # part of the name of a candidate with a loss on all labels of a node
+
 
 @dataclass(frozen=True)
 class Score:
@@ -93,6 +95,48 @@ class MeanMask:
         curves = [c for name, c in record["curves"].items() if name.startswith("mask original")]
         values = [c[self.epoch - 1] for c in curves if len(c) >= self.epoch and c[self.epoch - 1] is not None]
         return fmean(values) if values else None
+
+
+def expected_score(record: Record) -> float | None:
+    """Return the score in percent that a race expects on an unseen graph."""
+    expected = record["select"].get("expected")
+    return 100 * expected["score"] if expected else None
+
+
+def expected_error(record: Record) -> float | None:
+    """Return how far the expected score is from the average score of the targets, in points."""
+    expected, score = expected_score(record), Score()(record)
+    return None if expected is None or score is None else abs(expected - score)
+
+
+def within_interval(record: Record) -> float | None:
+    """Return the percentage of targets whose score lies in the interval that a race expects."""
+    expected, metric = record["select"].get("expected"), record["protocol"]["metrics"][0]
+    if not expected:
+        return None
+    return 100 * fmean(expected["low"] <= m[metric] <= expected["high"] for m in record["metrics"].values())
+
+
+def calibration_error(record: Record) -> float | None:
+    """Return the expected calibration error in points, averaged over the targets."""
+    errors = record.get("calibration_error")
+    return 100 * fmean(errors.values()) if errors else None
+
+
+@dataclass(frozen=True)
+class Member:
+    """100 if a candidate is a member of the model that a race returns, with any loss, else 0."""
+
+    name: str
+
+    def __call__(self, record: Record) -> float | None:
+        members = record["select"]["members"]
+        return 100.0 * any(member.partition(BINARY)[0] == self.name for member in members)
+
+
+def binary_member(record: Record) -> float | None:
+    """Return 100 if a member of the model that a race returns has the loss on all labels, else 0."""
+    return 100.0 * any(BINARY in member for member in record["select"]["members"])
 
 
 def seconds(record: Record) -> float | None:

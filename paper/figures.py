@@ -73,7 +73,7 @@ def draw(name: str, store: ResultStore) -> str:
         store: The records.
 
     Raises:
-        InputError: If there is no such figure, or if the store has no finished run for it.
+        InputError: There is no such figure, or the store has no finished run for it.
     """
     title = SUITES[name].title if name in SUITES else "EdgeMask-DG*"
     return svg(_figure(name, store), name, title)
@@ -88,7 +88,7 @@ def save(name: str, store: ResultStore, path: str | Path) -> None:
         path: The file. It ends in .svg, .png or .pdf; the last two have a white background.
 
     Raises:
-        InputError: If the path has another ending, if there is no such figure, or if the store has no finished run
+        InputError: The path has another ending, there is no such figure, or the store has no finished run
             for it.
     """
     path = Path(path)
@@ -109,7 +109,7 @@ def tables(name: str, store: ResultStore) -> list[Comparison]:
     """Return the tables of a suite.
 
     Raises:
-        InputError: If the store has no finished run of the suite.
+        InputError: The store has no finished run of the suite.
     """
     comparisons = SUITES[name].comparisons(store)
     if not any(cell.values for table in comparisons for cell in table.cells.values()):
@@ -588,19 +588,43 @@ def flow(store: ResultStore) -> Figure:
 
 
 def box(axes: Axes, left: float, bottom: float, width: float, height: float, colour: str) -> None:
-    """Draw a rounded rectangle."""
+    """Draw a rounded rectangle.
+
+    Args:
+        axes: Where to draw.
+        left: Left end in data coordinates.
+        bottom: Lower end.
+        width: Width.
+        height: Height.
+        colour: Colour of the border.
+    """
     shape = "round,pad=0,rounding_size=0.06"
     patch = FancyBboxPatch((left, bottom), width, height, shape, facecolor="none", edgecolor=colour, linewidth=1.2)
     axes.add_patch(patch)
 
 
 def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """Draw an arrow between two points."""
+    """Draw an arrow between two points.
+
+    Args:
+        axes: Where to draw.
+        start: Where it begins (x, y).
+        end: Where its head is (x, y).
+    """
     axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=9, color=INK, shrinkA=0, shrinkB=0))
 
 
 def graph(axes: Axes, left: float, bottom: float, edges: Sequence[tuple[int, int]], colour: str, line: str) -> None:
-    """Draw the nodes of the small graph and some of its edges."""
+    """Draw the nodes of the small graph and some of its edges.
+
+    Args:
+        axes: Where to draw.
+        left: Left end of the graph in data coordinates.
+        bottom: Lower end.
+        edges: Pairs of indices of `NODES`.
+        colour: Colour of the edges.
+        line: Line style of the edges.
+    """
     at = np.add(NODES, (left - 0.03, bottom - 0.12))
     for ends in edges:
         axes.plot(*at[list(ends)].T, color=colour, linestyle=line, linewidth=1.4, zorder=1)

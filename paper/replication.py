@@ -34,7 +34,7 @@ LIGHT: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table: a variant, and the figure that an earlier measurement reported for it.
+    """One row of a table: a variant of a method.
 
     Args:
         label: Name of the row.
@@ -42,7 +42,6 @@ class Row:
         recipe: Name of a stock recipe; None for the method's default.
         settings: Settings that differ from the recipe.
         seeds: Number of seeds, starting at 0.
-        reported: The average of the earlier measurement.
     """
 
     label: str
@@ -50,7 +49,6 @@ class Row:
     recipe: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     seeds: int = 5
-    reported: str = ""
 
     @property
     def full_recipe(self) -> Recipe:
@@ -79,53 +77,55 @@ class Row:
         return max(sorted(versions.items(), reverse=True), key=lambda v: len(v[1]), default=("", []))[1]
 
 
-# The labels also occur in results/speed/accuracy-nvidia-h200.json, so they must not change.
+# The labels also occur in results/speed/accuracy-nvidia-h200.json. If a label changes, `accuracy` in benchmarks/page.py
+# must translate the old one.
 CITATION = (
-    Row("MLP", "erm-mlp", reported="51.5"),
-    Row("GCN", "erm-gcn", reported="69.7"),
-    Row("GCN on the enriched graph (ratios 0.5, 0.02)", "erm-gcn-enriched", settings=LIGHT, reported="73.6"),
+    Row("MLP", "erm-mlp"),
+    Row("GCN", "erm-gcn"),
+    Row("GCN on the enriched graph (ratios 0.5, 0.02)", "erm-gcn-enriched", settings=LIGHT),
     Row(
         "the same, tested on the enriched target",
         "erm-gcn-enriched",
         settings=LIGHT | {"test_graph": "enriched"},
-        reported="57",
     ),
-    Row("GAT, the same enriched training", "erm-gat-enriched", settings=LIGHT | {"epochs": 200}, reported="71.8"),
-    Row("`paper`, read at s = 1", STAR, "paper"),
+    Row("GAT, the same enriched training", "erm-gat-enriched", settings=LIGHT | {"epochs": 200}),
+    Row("`paper`, classified with s = 1", STAR, "paper"),
     Row(
-        "message gate, penalty, read under its own mask", STAR, "paper", GAT | {"test_mask": "masknet"}, reported="≈ 53"
+        "message gate, penalty, classified with its own mask",
+        STAR,
+        "paper",
+        GAT | {"test_mask": "masknet"},
     ),
-    Row("message gate, penalty, read at s = 1", STAR, "paper", GAT, reported="≈ 68"),
+    Row("message gate, penalty, classified with s = 1", STAR, "paper", GAT),
     Row("`released`", STAR, "released"),
-    Row("attention gate, penalty", STAR, "paper", GAT | {"gate": "attention"}, reported="70.5"),
+    Row("attention gate, penalty", STAR, "paper", GAT | {"gate": "attention"}),
     Row(
-        "attention gate, averaged weights", STAR, "paper", GAT | {"gate": "attention", "average": 0.05}, reported="74.2"
+        "attention gate, averaged weights",
+        STAR,
+        "paper",
+        GAT | {"gate": "attention", "average": 0.05},
     ),
     Row(
         "message gate, budget ρ = 0.5, averaged weights",
         STAR,
         "paper",
         GAT | {"gate": "message", "bound": "budget", "rho": 0.5, "average": 0.05},
-        reported="73.8",
     ),
     Row(
         "attention gate, averaged weights, propagation 0.9",
         STAR,
         "paper",
         GAT | {"gate": "attention", "average": 0.05, "alpha": (0.9,)},
-        reported="76.5",
     ),
     Row(
         "GCN TaskNet, budget ρ = 0.9, propagation 0.95",
         STAR,
         settings={"alpha": (0.95,), "select": "last"},
-        reported="77.2",
     ),
     Row(
         "GCN on the enriched graph (1, 0.1), propagation 0.95",
         "erm-gcn-enriched",
         settings={"alpha": (0.95,), "select": "last"},
-        reported="77.4",
     ),
     Row("`robust` without enrichment and without mask", "edgemask-dg", settings={"mask": False}),
     Row("EdgeMask-DG: `robust` without enrichment", "edgemask-dg"),
@@ -152,7 +152,7 @@ def citation_row(row: Row, everything: list[Record]) -> str:
     """Return a row of the citation table as a Markdown line.
 
     Raises:
-        InputError: If the number of records of a transfer is not the row's number of seeds.
+        InputError: The number of records of a transfer is not the row's number of seeds.
     """
     records, cells, means = row.records("citation", everything), [], []
     for name in TRANSFERS:
@@ -162,7 +162,7 @@ def citation_row(row: Row, everything: list[Record]) -> str:
         micro, macro = ([100 * s[metric] for s in scores] for metric in ("micro_f1", "macro_f1"))
         means += [fmean(micro), fmean(macro)]
         cells.append(f"{mean_text(micro)} / {mean_text(macro)}")
-    return table_line([row.label, *cells, number(fmean(means), 1), row.reported, _origin(row, records)])
+    return table_line([row.label, *cells, number(fmean(means), 1), _origin(row, records)])
 
 
 def paper_row(label: str, name: str) -> str:
@@ -178,14 +178,14 @@ def paper_row(label: str, name: str) -> str:
 
     transfers = [t.replace("→", "->") for t in TRANSFERS]
     cells = [f"{text(f'{transfer} micro', 1)} / {text(f'{transfer} macro', 1)}" for transfer in transfers]
-    return table_line([label, *cells, text("average", 2), "", "not stated"])
+    return table_line([label, *cells, text("average", 2), "not stated"])
 
 
 def twitch_row(row: Row, everything: list[Record]) -> str:
     """Return a row of the Twitch table as a Markdown line.
 
     Raises:
-        InputError: If the number of records is not the row's number of seeds.
+        InputError: The number of records is not the row's number of seeds.
     """
     records = row.records("twitch", everything)
     if len(records) != row.seeds:
@@ -231,7 +231,7 @@ def page(results: Path) -> str:
         results: The folder of the records.
 
     Raises:
-        InputError: If a row's records are missing.
+        InputError: A row's records are missing.
     """
     everything = [r for r in ResultStore(results) if r.get("method") and not r.get("also")]
     devices = sorted({r["machine"]["device"] for r in everything if r["benchmark"] in ("citation", "twitch")})
@@ -245,7 +245,7 @@ def page(results: Path) -> str:
     origin = "rule, seeds, version"
     return template("replication").format(
         device=", ".join(devices),
-        citation=markdown_table(["variant", *TRANSFERS, "average", "prototype", origin], citation),
+        citation=markdown_table(["variant", *TRANSFERS, "average", origin], citation),
         collapse=curve,
         runs=len(collapsing),
         first=min(first),

@@ -6,10 +6,12 @@ python -m paper.results [DOCS [RESULTS]]
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgemask.errors import InputError
 from edgemask.experiments.records import ResultStore
+from edgemask.report.comparison import Comparison
 from edgemask.report.render import markdown, statistics_markdown
 from edgemask.report.statistics import compare
 from paper.figures import FIGURES, draw
@@ -20,12 +22,13 @@ ABSENT = ("elliptic", "arxiv")  # benchmarks whose data was not available where 
 
 
 def page(store: ResultStore) -> str:
-    """Return the page: every suite with its command, figure, tables and tests."""
-    sections = []
+    """Return the page: every suite that has been run, with its command, figure, tables and tests."""
+    sections, titles = [], []
     for name, suite in SUITES.items():
         tables = suite.comparisons(store, ABSENT)
-        if not tables:
+        if not has_been_run(tables):
             continue
+        titles.append(suite.title)
         parts = [f"## {suite.title}", f"`edgemask reproduce {name}`"]
         if name in FIGURES and any(t.keys or name == "complexity" for t in tables):
             parts.append(f"![{suite.title}](figures/{name}.svg)")
@@ -40,8 +43,19 @@ def page(store: ResultStore) -> str:
         records=f"{len(store):,}",
         machines="; ".join(sorted({r["machine"]["device"] for r in store})),
         hours=f"{seconds / 3600:.1f}",
-        contents="\n".join(f"- [{s.title}](#{anchor(s.title)})" for s in SUITES.values() if s.name != "explorer"),
+        contents="\n".join(f"- [{title}](#{anchor(title)})" for title in titles),
         sections="\n\n".join(sections),
+    )
+
+
+def has_been_run(tables: Sequence[Comparison]) -> bool:
+    """Return whether a suite has tables and each of them has either a record or nothing that can be run.
+
+    The page shows a suite whose data is not available, but not one with a table whose runs are all still to be done. A
+    suite may share some runs of its other tables with suites that have been run.
+    """
+    return bool(tables) and all(
+        table.keys or "not run" not in {cell.absent for cell in table.cells.values()} for table in tables
     )
 
 
@@ -72,7 +86,7 @@ def write(docs: Path, results: Path) -> None:
         results: The folder of the records.
 
     Raises:
-        InputError: If the store rejects a record. Nothing is written then.
+        InputError: The store rejects a record. Nothing is written then.
     """
     store = ResultStore(results)
     text, drawn = page(store), figures(store)

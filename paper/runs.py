@@ -8,7 +8,7 @@ from edgemask.methods.registry import method_spec
 from edgemask.report.suite import SEEDS, RunSet
 
 STAR, BASE, PLAIN = "edgemask-dg-star", "edgemask-dg", "erm-gcn-enriched"
-HEADLINE = 10  # number of seeds of the two headline methods
+HEADLINE = 10  # number of seeds of the headline methods on the citation networks and on Twitch
 CITATION = ("AC→D", "AD→C", "CD→A")
 PROTOCOLS = {
     "citation": CITATION,
@@ -18,6 +18,7 @@ PROTOCOLS = {
     "twitch": ("DE→ES,FR,PTBR,RU,TW",),
     "elliptic": ("t07–t11→t17–t49",),
     "arxiv": ("2011→2016,2018,2020",),
+    "airports": ("brazil+europe→usa", "usa+europe→brazil", "usa+brazil→europe"),
 }
 OTHERS = {"cora": "Cora", "photo": "Photo", "facebook100": "FB-100", "twitch": "Twitch"}
 # Every ablation runs in two forms of the game: our recipe, and the paper's networks in the variant that does not
@@ -41,7 +42,7 @@ def run_set(
 
     Args:
         where: Name of the benchmark.
-        method: Name of the method, or `enrichment` for measures of the enriched graphs.
+        method: Name of the method, or `auto`, `majority` or `enrichment`, as in `RunSet`.
         recipe: All settings.
         protocols: Names of the protocols; those in `PROTOCOLS` if empty.
         seeds: Number of seeds, starting at 0.
@@ -54,10 +55,20 @@ def run_set(
     return RunSet(where, method, recipe, protocols, seeds, also)
 
 
-def default(name: str, where: str) -> RunSet:
+def headline_seeds(where: str) -> int:
+    """Return the number of seeds of a headline method on a benchmark."""
+    return HEADLINE if where in ("citation", "twitch") else SEEDS
+
+
+def default(name: str, where: str, protocols: tuple[str, ...] = ()) -> RunSet:
     """Return the runs of a method with its default recipe.
 
-    The two headline methods have more seeds on the citation networks and on Twitch.
+    The former default and the strong simple baseline are headline methods with more seeds.
+
+    Args:
+        name: Name of the method.
+        where: Name of the benchmark.
+        protocols: Names of the protocols; those in `PROTOCOLS` if empty.
     """
-    seeds = HEADLINE if name in (STAR, PLAIN) and where in ("citation", "twitch") else SEEDS
-    return run_set(where, name, method_spec(name).recipe, seeds=seeds)
+    seeds = headline_seeds(where) if name in (STAR, PLAIN) else SEEDS
+    return run_set(where, name, method_spec(name).recipe, protocols, seeds)

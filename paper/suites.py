@@ -14,8 +14,10 @@ from edgemask.methods.registry import method_spec
 from edgemask.report.page import Section
 from edgemask.report.suite import CellSpec, RunSet, Suite, TableSpec
 from paper import cells as value
+from paper.adaptive import ADAPTIVE, SINGLE_SOURCE
 from paper.findings import FINDINGS
 from paper.growth import growth
+from paper.mask_worth import MASK_WORTH
 from paper.published import NAMES, SHOWN, figure
 from paper.runs import ATTENTION, BASE, CITATION, FORMS, OTHERS, PLAIN, PROTOCOLS, ROBUST, STAR, default, run_set
 
@@ -275,7 +277,7 @@ def effects() -> Iterator[CellSpec]:
         yield CellSpec(row, "EdgeMask-DG*", added, score, figure(table, row, "EdgeMask-DG*"), without)
 
 
-def swept(
+def sweep_tables(
     table: str, setting: str, values: dict[str, Any], transfers: tuple[str, ...], seconds: bool
 ) -> list[TableSpec]:
     """Return the tables of one setting over several values, one for each form of the game.
@@ -363,18 +365,18 @@ ABLATIONS = (
     Suite(
         "ablation_lambda",
         "The sparsity coefficient λ",
-        tuple(swept("ablation_lambda", "lam", LAMBDAS, ("CD→A",), False)),
+        tuple(sweep_tables("ablation_lambda", "lam", LAMBDAS, ("CD→A",), False)),
     ),
     Suite(
         "knn_k_ablation",
         "Number of neighbours k",
-        tuple(swept("knn_k_ablation", "k", {str(k): k for k in (3, 5, 10, 20, 50)}, CITATION, False)),
+        tuple(sweep_tables("knn_k_ablation", "k", {str(k): k for k in (3, 5, 10, 20, 50)}, CITATION, False)),
     ),
     Suite(
         "spectral_k_ablation",
         "Number of clusters K",
         tuple(
-            swept(
+            sweep_tables(
                 "spectral_k_ablation",
                 "clusters",
                 {str(k): k for k in (50, 100, 150, 200, 250, 300)},
@@ -413,7 +415,7 @@ def collapse() -> Iterator[CellSpec]:
             yield CellSpec(row, "micro-F1, best epoch (oracle)", runs, value.Score(("micro_f1",), rule="oracle"))
 
 
-def readings() -> Iterator[CellSpec]:
+def inference_cells() -> Iterator[CellSpec]:
     """Yield the cells of the ways to classify a target: graph, mask, averaging and propagation."""
     for graph in ("original", "enriched"):
         for mask in ("ones", "masknet"):
@@ -486,7 +488,7 @@ OURS = (
                 "Graph × mask × averaging × propagation",
                 "`robust` on the citation networks at the last epoch. Mean of the four F1 scores of AC→D and AD→C, in "
                 "percent.",
-                tuple(readings()),
+                tuple(inference_cells()),
             ),
         ),
     ),
@@ -495,6 +497,9 @@ OURS = (
         "Views of the mask explorer",
         extra=(run_set("citation", STAR, ROBUST, seeds=1, also=("explorer",)),),
     ),
+    MASK_WORTH,
+    ADAPTIVE,
+    SINGLE_SOURCE,
 )
 
 SUITES: dict[str, Suite] = {
@@ -506,7 +511,7 @@ def suite(name: str) -> Suite:
     """Return a suite by name.
 
     Raises:
-        InputError: If there is no suite of that name. The message lists the names.
+        InputError: There is no suite of that name. The message lists the names.
     """
     if name not in SUITES:
         raise InputError(f"no table or figure {name!r} (there are: {', '.join(SUITES)})")

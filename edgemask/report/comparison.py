@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import isclose, nan
 from statistics import fmean, stdev
 
+from edgemask.training.race import MAJORITY
+
+__all__ = ["ABSENT", "MAJORITY", "PUBLISHED", "Cell", "Comparison", "Unit"]
+
 ABSENT = "data not available"
+PUBLISHED = "published"  # a cell that has a published figure and no runs
+EQUAL = 1e-9  # two scores are equal up to rounding if they differ by at most this
 Unit = tuple[str, int]  # (protocol, seed): two cells are compared unit by unit
 
 
@@ -21,7 +28,11 @@ class Cell:
         rules: Selection rules of the runs behind the cell.
         keys: Keys of the records behind the cell.
         failed: Number of runs that diverged or ran out of memory.
-        absent: Why values are missing: "data not available", "not run", "3 of 5 runs". Empty if none is missing.
+        absent: Why values are missing: "data not available", "not run", "3 of 5 runs", or "published" if there are no
+            runs to do. Empty if none is missing.
+        equals_majority: Whether every value equals that of the majority class. `Comparison.cell` sets it.
+        deviation: Whether the cell has a standard deviation over the seeds. Values that do not depend on the seed and
+            shares of the runs have none.
     """
 
     values: Mapping[Unit, float] = field(default_factory=dict)
@@ -30,6 +41,8 @@ class Cell:
     keys: tuple[str, ...] = ()
     failed: int = 0
     absent: str = ""
+    equals_majority: bool = False
+    deviation: bool = True
 
     @cached_property
     def by_seed(self) -> dict[int, float]:
@@ -46,8 +59,8 @@ class Cell:
 
     @cached_property
     def std(self) -> float:
-        """Sample standard deviation over the seeds; NaN if there are fewer than two."""
-        return stdev(self.by_seed.values()) if len(self.by_seed) > 1 else float("nan")
+        """Sample standard deviation over the seeds; NaN if there are fewer than two or if the cell has none."""
+        return stdev(self.by_seed.values()) if self.deviation and len(self.by_seed) > 1 else float("nan")
 
     @property
     def difference(self) -> float:
@@ -58,6 +71,9 @@ class Cell:
 @dataclass(frozen=True)
 class Comparison:
     """One table.
+
+    A row named "majority class" shows the scores of predicting the most frequent class of the sources. Cells of other
+    rows with the same scores are marked.
 
     Args:
         name: Name of the table in files.
@@ -86,8 +102,23 @@ class Comparison:
     findings: tuple[str, ...] = ()
 
     def cell(self, row: str, column: str) -> Cell:
-        """Return a cell; an empty one if `cells` does not have it."""
-        return self.cells.get((row, column), Cell())
+        """Return a cell, marked if it equals the majority class; an empty one if `cells` does not have it."""
+        cell = self.cells.get((row, column), Cell())
+        return replace(cell, equals_majority=True) if self._equals_majority(row, column) else cell
+
+    @property
+    def has_majority(self) -> bool:
+        """Whether the table has a row of the majority class."""
+        return MAJORITY in self.rows
+
+    def _equals_majority(self, row: str, column: str) -> bool:
+        """Return whether all values of a cell equal those of the majority class, which are the same for all seeds."""
+        if not self.has_majority or row == MAJORITY:
+            return False
+        values, majority = (self.cells.get((r, column), Cell()).values for r in (row, MAJORITY))
+        expected = {protocol: value for (protocol, _), value in majority.items()}
+        equal = [isclose(v, expected.get(p, nan), rel_tol=0, abs_tol=EQUAL) for (p, _), v in values.items()]
+        return bool(equal) and all(equal)
 
     @property
     def keys(self) -> tuple[str, ...]:

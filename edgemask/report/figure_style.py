@@ -224,7 +224,14 @@ def dot_grid(
 
 
 def draw_means(axes: Axes, cells: Mapping[float, Cell], look: Look, interval: bool) -> None:
-    """Draw the mean and the error bar of each cell at its height."""
+    """Draw the mean and the error bar of each cell at its height.
+
+    Args:
+        axes: Where to draw.
+        cells: The cells by their height on the y axis.
+        look: Colour and marker.
+        interval: Draw confidence intervals instead of standard deviations.
+    """
     if cells:
         reach = np.transpose([error_bar(c, interval) for c in cells.values()])
         mean = [c.mean for c in cells.values()]
@@ -232,7 +239,13 @@ def draw_means(axes: Axes, cells: Mapping[float, Cell], look: Look, interval: bo
 
 
 def draw_paper(axes: Axes, values: Mapping[float, float], marker: str) -> None:
-    """Draw the paper's figures as open marks at their heights."""
+    """Draw the paper's figures as open marks at their heights.
+
+    Args:
+        axes: Where to draw.
+        values: The figures by their height on the y axis.
+        marker: Marker of the points.
+    """
     axes.plot(list(values.values()), list(values), marker, **OPEN, zorder=4)
 
 
@@ -240,14 +253,29 @@ def draw_paper(axes: Axes, values: Mapping[float, float], marker: str) -> None:
 
 
 def band(axes: Axes, x: Sequence[float], cells: Sequence[Cell], look: Look, **options: Any) -> None:
-    """Draw means as a line with a band of their deviations. The line has a gap where a mean is missing."""
+    """Draw means as a line with a band of their deviations. The line has a gap where a mean is missing.
+
+    Args:
+        axes: Where to draw.
+        x: Values of the setting.
+        cells: The cell of each value.
+        look: Colour, marker and style of the line.
+        **options: Further options of `Axes.plot`, such as `label`.
+    """
     mean, reach = (np.array([getattr(cell, name) for cell in cells]) for name in ("mean", "std"))
     axes.plot(x, mean, color=look.colour, marker=look.marker, linestyle=look.line, zorder=3, **options)
     axes.fill_between(x, mean - reach, mean + reach, color=look.colour, alpha=0.2, linewidth=0, zorder=2)
 
 
 def quoted_line(axes: Axes, x: Iterable[float], cells: Sequence[Cell], line: Any = PAPER.line) -> None:
-    """Draw the paper's figures as open marks joined by a dotted line, with error bars if the paper has deviations."""
+    """Draw the paper's figures as open marks joined by a dotted line, with error bars if the paper has deviations.
+
+    Args:
+        axes: Where to draw.
+        x: Values of the setting.
+        cells: The cell of each value. Cells without a figure of the paper are left out.
+        line: Style of the line.
+    """
     points = [(at, *cell.paper, 0.0)[:3] for at, cell in zip(x, cells, strict=True) if cell.paper]
     if points:
         at, mean, reach = zip(*points, strict=True)

@@ -12,10 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from edgemask.errors import InputError
-from edgemask.report.comparison import Cell, Comparison
+from edgemask.report.comparison import MAJORITY, PUBLISHED, Cell, Comparison
 from edgemask.report.statistics import LEVEL, REFERENCE, Versus
 
 NOTHING = "–"
+EQUALS_MAJORITY = "="  # mark of a cell whose scores are those of the majority class
 ROOM = 4  # most columns of a table that shows the paper's deviations; wider tables have no room for them
 SIGNIFICANT = 0.05  # adjusted p-values below this are printed in bold
 FIELDS = (
@@ -36,6 +37,11 @@ STATISTICS_FIELDS = (
 def number(value: float, decimals: int, sign: bool = False) -> str:
     """Return a rounded number with a typographic minus sign. Zero never has a minus sign.
 
+    Args:
+        value: The number.
+        decimals: Digits after the point.
+        sign: Write a plus sign too.
+
     >>> number(-3.96, 1), number(-0.04, 1), number(1.25, 2, sign=True)
     ('−4.0', '0.0', '+1.25')
     """
@@ -45,6 +51,11 @@ def number(value: float, decimals: int, sign: bool = False) -> str:
 def spread(mean: float, std: float, decimals: int) -> str:
     """Return mean ± standard deviation, or only the mean if the deviation is NaN.
 
+    Args:
+        mean: The mean.
+        std: The standard deviation, NaN if there is none.
+        decimals: Digits after the point.
+
     >>> spread(77.21, 0.3, 1), spread(77.21, math.nan, 1)
     ('77.2 ± 0.3', '77.2')
     """
@@ -52,16 +63,25 @@ def spread(mean: float, std: float, decimals: int) -> str:
 
 
 def cell_text(cell: Cell, decimals: int) -> str:
-    """Return the mean and deviation of our runs, or the reason why there are no values."""
+    """Return the mean and deviation of our runs, or the reason why there are no values.
+
+    A trailing `=` marks scores that are those of the majority class.
+    """
     if cell.values:
-        return spread(cell.mean, cell.std, decimals)
+        return spread(cell.mean, cell.std, decimals) + f" {EQUALS_MAJORITY}" * cell.equals_majority
     if cell.failed:
         return f"{cell.failed} failed"
     return cell.absent or ("not run" if cell.paper else NOTHING)
 
 
 def paper_text(cell: Cell, decimals: int, deviation: bool = True) -> str:
-    """Return the paper's figure, with its deviation if asked for; an empty string if there is none."""
+    """Return the paper's figure, with its deviation if asked for; an empty string if there is none.
+
+    Args:
+        cell: The cell.
+        decimals: Digits after the point.
+        deviation: Add the paper's deviation.
+    """
     std = cell.paper[1] if deviation and len(cell.paper) > 1 else math.nan
     return spread(cell.paper[0], std, decimals) if cell.paper else ""
 
@@ -79,6 +99,11 @@ def missing_runs(cell: Cell, decimals: int) -> list[str]:
 
 def cell_note(cell: Cell, decimals: int, deviation: bool = True) -> str:
     """Return what follows the mean in brackets: the paper's figure, the difference, failed and missing runs.
+
+    Args:
+        cell: The cell.
+        decimals: Digits after the point.
+        deviation: Add the paper's deviation.
 
     >>> cell_note(Cell({("AC→D", 0): 77.2}, paper=(73.8, 1.4), failed=1), 1)
     '(73.8 ± 1.4, +3.4, 1 failed)'
@@ -108,17 +133,23 @@ def best_cells(c: Comparison) -> set[tuple[str, str]]:
 
 
 def caption(c: Comparison) -> str:
-    """Return a sentence that explains the numbers: seeds, brackets and bold type."""
-    cells = [c.cell(row, column) for row in c.rows for column in c.columns]
+    """Return a sentence that explains the numbers: seeds, brackets, bold type and marks."""
+    cells = [c.cell(row, column) for row in c.rows if row != MAJORITY for column in c.columns]
     counts = sorted({len(cell.by_seed) for cell in cells if cell.values})
     parts = []
     if counts:
-        quantity = "mean ± standard deviation over " if counts[-1] > 1 else ""
-        parts.append(quantity + count_range(counts) + " seed" + "s" * (counts[-1] > 1))
-    if any(cell.paper for cell in cells):
+        several, deviations = counts[-1] > 1, any(not math.isnan(cell.std) for cell in cells)
+        quantity = "mean ± standard deviation over " if deviations else "mean over " if several else ""
+        parts.append(quantity + count_range(counts) + " seed" + "s" * several)
+    quoted = [cell for cell in cells if cell.paper]
+    if quoted and all(cell.absent == PUBLISHED for cell in quoted):
+        parts.append("in brackets: published figures")
+    elif quoted:
         parts.append("in brackets: the paper's figure" + (" and the difference (ours − paper)" if counts else ""))
     if best_cells(c):
         parts.append("in bold: the best of a column")
+    if any(cell.equals_majority for cell in cells):
+        parts.append(f"{EQUALS_MAJORITY} equals the majority class")
     text = "; ".join(parts)
     return text and f"{text[0].upper()}{text[1:]}."
 
@@ -196,10 +227,13 @@ def latex_table(above: Sequence[str], kinds: str, head: Sequence[str], body: Seq
 
 
 def csv_text(c: Comparison) -> str:
-    """Return CSV with one line per row and column. Numbers have ten digits; a missing number is an empty field."""
+    """Return CSV with one line per row and column. Numbers have ten digits; a missing number is an empty field.
+
+    A table with a row of the majority class has a last field `equals majority`, which is 1 or 0.
+    """
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(FIELDS)
+    writer.writerow([*FIELDS, "equals majority"] if c.has_majority else FIELDS)
     for row in c.rows:
         for column in c.columns:
             cell = c.cell(row, column)
@@ -207,7 +241,8 @@ def csv_text(c: Comparison) -> str:
             numbers = [cell.mean, cell.std, len(cell.by_seed), *paper, cell.difference]
             fields = list(map(csv_field, numbers))
             absent = cell.absent or ("" if cell.values or cell.failed else cell_text(cell, c.decimals))
-            writer.writerow([row, column, *fields, "; ".join(cell.rules), cell.failed, absent, len(cell.keys)])
+            marks = [int(cell.equals_majority)] if c.has_majority else []
+            writer.writerow([row, column, *fields, "; ".join(cell.rules), cell.failed, absent, len(cell.keys), *marks])
     return sink.getvalue()
 
 
@@ -357,7 +392,13 @@ LATEX = (
 
 
 def around_code(text: str, prose: Callable[[str], str], code: Callable[[str], str]) -> str:
-    """Return `text` with the parts in backticks rewritten by `code` and the other parts by `prose`."""
+    """Return `text` with the parts in backticks rewritten by `code` and the other parts by `prose`.
+
+    Args:
+        text: The text.
+        prose: Rewrites the parts outside of backticks.
+        code: Rewrites the parts inside, which are given without their backticks.
+    """
     parts = re.split(r"`([^`]*)`", text)
     return "".join(code(part) if i % 2 else prose(part) for i, part in enumerate(parts))
 

@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from edgemask.config import Recipe
 from edgemask.data import benchmark
+from edgemask.experiments.auto import AutoRun
 from edgemask.experiments.enrichment import Enrichment
+from edgemask.experiments.majority import MajorityRun
 from edgemask.experiments.records import Record, ResultStore, Task
 from edgemask.experiments.run import Run
-from edgemask.report.comparison import ABSENT, Cell, Comparison
+from edgemask.report.comparison import ABSENT, PUBLISHED, Cell, Comparison
+from edgemask.training.candidates import DEFAULTS
 
 SEEDS = 5  # seeds of a run in a table
 
@@ -24,11 +28,14 @@ class RunSet:
 
     Args:
         benchmark: Name of the benchmark.
-        method: Name of the method, or `enrichment` for measures of the enriched graphs.
-        recipe: All settings.
+        method: Name of the method, `auto` for a race, `majority` for the majority class of the sources, or `enrichment`
+            for measures of the enriched graphs.
+        recipe: All settings. The majority class has none.
         protocols: Names of the benchmark's protocols.
         seeds: Number of seeds, starting at 0.
         also: Extras to record (`edgemask.experiments.extras`).
+        candidates: Names of the candidates of the method `auto`.
+        options: Options with which the benchmark is loaded, as (name, value) pairs, if they are not the default ones.
     """
 
     benchmark: str
@@ -37,24 +44,40 @@ class RunSet:
     protocols: tuple[str, ...]
     seeds: int = SEEDS
     also: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = DEFAULTS
+    options: tuple[tuple[str, Any], ...] = ()
 
     def tasks(self) -> Iterator[Task]:
-        """Yield a task per protocol and seed."""
+        """Yield a task per protocol and seed. The majority class does not depend on the seed and has only seed 0."""
         source = benchmark(self.benchmark)
         for name in self.protocols:
+            protocol = source.protocol(name)
+            options = source.options_under(protocol, dict(self.options))
+            if self.method == "majority":
+                yield MajorityRun(self.benchmark, options, protocol)
+                continue
             for seed in range(self.seeds):
-                protocol = source.protocol(name)
-                options = source.options_under(protocol, {})
                 if self.method == "enrichment":
                     yield Enrichment(self.benchmark, options, protocol, self.recipe, seed)
+                elif self.method == "auto":
+                    yield AutoRun(self.benchmark, options, protocol, seed, self.recipe, self.candidates)
                 else:
                     yield Run(self.benchmark, options, protocol, self.method, self.recipe, seed, self.also)
 
     def records(self, store: ResultStore) -> list[tuple[Task, Record | None]]:
-        """Return the tasks with their records. Several cells share one look-up."""
+        """Return the tasks with their records. Several cells share one look-up.
+
+        The record of a majority class is repeated for every seed, so that it can be paired with other runs.
+        """
         pairs: list[tuple[Task, Record | None]] | None = store.derived.get(self)
         if pairs is None:
-            pairs = store.derived[self] = [(task, store.find(task)) for task in self.tasks()]
+            pairs = []
+            for task in self.tasks():
+                record, same = store.find(task), list[Task]([task])
+                if isinstance(task, MajorityRun):
+                    same = [replace(task, seed=seed) for seed in range(self.seeds)]
+                pairs += [(each, record) for each in same]
+            store.derived[self] = pairs
         return pairs
 
 
@@ -69,6 +92,7 @@ class CellSpec:
         value: Computes the value of one record; None if the record has no such value.
         paper: The paper's figure: (mean, deviation), (value,) or nothing.
         minus: Runs whose values are subtracted, paired by protocol and seed.
+        deviation: Whether the cell shows the standard deviation over the seeds. The majority class never does.
     """
 
     row: str
@@ -77,6 +101,7 @@ class CellSpec:
     value: Callable[[Record], float | None]
     paper: tuple[float, ...] = ()
     minus: RunSet | None = None
+    deviation: bool = True
 
     def cell(self, store: ResultStore, absent: Collection[str]) -> Cell:
         """Return the cell. The data of the benchmarks in `absent` is not available."""
@@ -95,13 +120,18 @@ class CellSpec:
         ended = len(values) + failed
         missing = "" if ended == len(tasks) else f"{ended} of {len(tasks)} runs" if ended else "not run"
         rules = tuple(sorted({r["select"]["rule"] for r in records}))
-        keys = tuple(r["key"] for r in records)
-        return Cell(values, self.paper, rules, keys, failed, missing)
+        keys = tuple(dict.fromkeys(r["key"] for r in records))
+        deviation = self.deviation and self.runs.method != "majority"
+        return Cell(values, self.paper, rules, keys, failed, missing, deviation=deviation)
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One table of a suite. The fields are those of `Comparison`, with cells as declarations."""
+    """One table of a suite. The fields are those of `Comparison`, with cells as declarations.
+
+    Args:
+        published: Figures of rows that have no runs, by row and column. These rows are the last ones.
+    """
 
     title: str
     about: str
@@ -110,16 +140,23 @@ class TableSpec:
     decimals: int = 1
     reference: str = ""
     tested: tuple[str, ...] = ()
+    published: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def comparison(self, name: str, store: ResultStore, absent: Collection[str]) -> Comparison:
         """Return the table of a store's records."""
+        quoted = {
+            (row, column): Cell(paper=figure, absent=PUBLISHED)
+            for row, figures in self.published.items()
+            for column, figure in figures.items()
+        }
+        cells = {(c.row, c.column): c.cell(store, absent) for c in self.cells} | quoted
         return Comparison(
             name,
             self.title,
             self.about,
-            tuple(dict.fromkeys(c.row for c in self.cells)),
-            tuple(dict.fromkeys(c.column for c in self.cells)),
-            {(c.row, c.column): c.cell(store, absent) for c in self.cells},
+            tuple(dict.fromkeys(row for row, _ in cells)),
+            tuple(dict.fromkeys(column for _, column in cells)),
+            cells,
             self.best,
             self.decimals,
             self.reference,
@@ -165,7 +202,7 @@ class Suite:
         if key not in store.derived:
             tables = [t.comparison(self.name, store, absent) for t in self.tables]
             tables += self.made(store) if self.made else []
-            if all(cell.absent in ("", ABSENT) for table in tables for cell in table.cells.values()):
+            if all(cell.absent in ("", ABSENT, PUBLISHED) for table in tables for cell in table.cells.values()):
                 tables[:1] = [replace(t, findings=self.findings) for t in tables[:1]]
             store.derived[key] = tables
         return list(store.derived[key])

@@ -7,24 +7,31 @@ from statistics import fmean
 
 from edgemask.experiments.records import Record
 from edgemask.experiments.run import ORACLE
-from edgemask.report.comparison import ABSENT, Cell, Comparison, Unit
+from edgemask.report.comparison import ABSENT, MAJORITY, Cell, Comparison, Unit
 
 AVERAGE = "average"
+MajorityMetrics = Mapping[str, Mapping[str, float]]  # target → metric → value, of `edgemask.experiments.majority`
 
 
 def benchmark_table(
-    title: str, groups: Mapping[str, Sequence[Record]], absent: Sequence[str] = (), name: str = "bench"
+    title: str,
+    groups: Mapping[str, Sequence[Record]],
+    absent: Sequence[str] = (),
+    name: str = "bench",
+    majority: Mapping[str, MajorityMetrics] | None = None,
 ) -> Comparison:
     """Return the table of a benchmark's records, in percent.
 
     A protocol with several targets has two columns per metric: the average and the minimum over the targets. The last
-    column averages the protocols and metrics, without the minimum columns. Failed runs have no value.
+    column averages the protocols and metrics, without the minimum columns. Failed runs have no value. With `majority`,
+    the first row is that of the majority class, and cells of other rows that equal it are marked.
 
     Args:
         title: Heading of the table.
         groups: Records by the name of their row.
         absent: Protocols whose data is not available. Each gets a column that says so.
         name: Name of the table in files.
+        majority: Metrics of the majority class by the name of the protocol (`majority_metrics`). None for no such row.
     """
     values = {row: _columns(records) for row, records in groups.items()}
     columns = dict.fromkeys(column for row in values.values() for column in row)
@@ -39,7 +46,13 @@ def benchmark_table(
             cells[row, column] = Cell(own, rules=rules, keys=runs, absent="" if own or failed else ABSENT)
         cells[row, AVERAGE] = Cell(_average(values[row]), rules=rules, failed=failed)
         cells |= {(row, protocol): Cell(rules=rules, absent=ABSENT) for protocol in absent}
-    return Comparison(name, title, "", tuple(groups), (*columns, *absent, AVERAGE), cells)
+    rows = tuple(groups)
+    if majority is not None:
+        rows = (MAJORITY, *rows)
+        guessed = _majority_columns(majority, [r for records in groups.values() for r in records])
+        guessed[AVERAGE] = _average(guessed if guessed.keys() == columns.keys() else {})
+        cells |= {(MAJORITY, c): Cell(guessed.get(c, {}), rules=("reference",)) for c in (*columns, AVERAGE)}
+    return Comparison(name, title, "", rows, (*columns, *absent, AVERAGE), cells)
 
 
 def _columns(records: Sequence[Record]) -> dict[str, dict[Unit, float]]:
@@ -63,8 +76,24 @@ def _columns(records: Sequence[Record]) -> dict[str, dict[Unit, float]]:
     return columns
 
 
+def _majority_columns(
+    majority: Mapping[str, MajorityMetrics], records: Sequence[Record]
+) -> dict[str, dict[Unit, float]]:
+    """Return column → unit → value in percent of the majority class, on the targets and columns of some records.
+
+    The majority class does not depend on a seed, so its only seed is 0.
+    """
+    scored = []
+    for record in records:
+        metrics = majority.get(record["protocol"]["name"], {})
+        if "failed" not in record and record["metrics"].keys() <= metrics.keys():
+            own = {target: metrics[target] for target in record["metrics"]}
+            scored.append(record | {"metrics": own, "seed": 0})
+    return _columns(scored)
+
+
 def _average(columns: Mapping[str, Mapping[Unit, float]]) -> dict[Unit, float]:
-    """Return the mean over the columns but the minima, for each seed that all of them have."""
+    """Return the mean over all columns except the minima, for each seed that all of them have."""
     averaged = [
         {seed: value for (_, seed), value in own.items()} for name, own in columns.items() if not name.endswith(" min")
     ]

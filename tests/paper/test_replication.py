@@ -23,7 +23,7 @@ def test_a_row_without_records_is_an_error():
 
 def test_the_papers_figures_are_those_of_its_table():
     assert paper_row("the paper's ERM", "ERM") == (
-        "| the paper's ERM | 67.9 / 62.7 | 70.9 / 67.8 | 62.4 / 59.6 | 65.24 |  | not stated |"
+        "| the paper's ERM | 67.9 / 62.7 | 70.9 / 67.8 | 62.4 / 59.6 | 65.24 | not stated |"
     )
 
 

@@ -9,7 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
-from edgemask.report.comparison import ABSENT, Cell, Comparison
+from edgemask.report.comparison import ABSENT, PUBLISHED, Cell, Comparison
 from edgemask.report.render import (
     FIELDS,
     GREEK,
@@ -82,6 +82,8 @@ def test_numbers_are_rounded_and_zero_has_no_minus_sign(value, plain, signed):
         (Cell(failed=1, absent="1 of 5 runs"), "1 failed (1 of 5 runs)"),
         (Cell(absent=ABSENT, paper=(70.0, 1.0)), "data not available (70.0 ± 1.0)"),
         (Cell(absent="not run"), "not run "),
+        (Cell(paper=(70.0,), absent=PUBLISHED), "published (70.0)"),
+        (cell(77.0, 77.4, deviation=False), "77.2 "),
         (Cell(paper=(70.0,)), "not run (70.0)"),
         (Cell(), "– "),
     ],
@@ -154,6 +156,15 @@ def test_the_table_sets_the_decimals():
     [
         ({("a", "x"): cell(1.0, 2.0, 3.0)}, "Mean ± standard deviation over 3 seeds."),
         ({("a", "x"): cell(1.0)}, "1 seed."),
+        ({("a", "x"): cell(1.0, 2.0, deviation=False)}, "Mean over 2 seeds."),
+        (
+            {("a", "x"): cell(1.0, 2.0, deviation=False), ("b", "x"): cell(1.0, 3.0)},
+            "Mean ± standard deviation over 2 seeds; in bold: the best of a column.",
+        ),
+        (
+            {("a", "x"): cell(1.0), ("b", "x"): Cell(paper=(1.0,), absent=PUBLISHED)},
+            "1 seed; in brackets: published figures.",
+        ),
         ({("a", "x"): Cell(paper=(1.0,), absent="not run")}, "In brackets: the paper's figure."),
         ({("a", "x"): Cell()}, ""),
     ],

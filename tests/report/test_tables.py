@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import io
 
 import pytest
 from rich.console import Console
 
 from edgemask.experiments.run import ORACLE
-from edgemask.report.comparison import ABSENT
-from edgemask.report.render import rich_table
+from edgemask.report.comparison import ABSENT, MAJORITY
+from edgemask.report.render import caption, csv_text, latex, markdown, rich_table
 from edgemask.report.tables import AVERAGE, benchmark_table, failures, with_oracle
 
 
@@ -24,9 +25,9 @@ def record(scores, *, name="a→b", seed=0, rule="last", targets=None, missing=(
     }
 
 
-def shown(groups, width=200) -> str:
+def shown(groups, width=200, majority=None) -> str:
     console = Console(file=io.StringIO(), width=width)
-    console.print(rich_table(benchmark_table("title", groups)))
+    console.print(rich_table(benchmark_table("title", groups, majority=majority)))
     return console.file.getvalue()
 
 
@@ -121,3 +122,74 @@ def test_failed_runs_have_no_value_and_are_counted():
     assert "(1 failed)" in text
     assert failures([record({"b": 0.5}), lost]) == "1 of 2 runs failed: DivergenceError"
     assert failures([record({"b": 0.5})]) == ""
+
+
+# ---- the majority class ------------------------------------------------------------------------------------
+
+GUESS = {"p": {"b": {"micro_f1": 0.5}}, "q": {"b": {"micro_f1": 0.3}, "c": {"micro_f1": 0.7}}}
+ONE_CLASS = [record({"b": 0.5}, name="p", seed=s) for s in range(3)]
+
+
+def test_the_majority_class_is_the_first_row_and_its_rule_is_reference():
+    records = [record({"b": 0.6}, name="p", seed=1), record({"b": 0.6, "c": 0.8}, name="q", seed=1)]
+    table = benchmark_table("title", {"gcn": records}, majority=GUESS)
+    assert table.rows == (MAJORITY, "gcn")
+    assert table.columns == benchmark_table("title", {"gcn": records}).columns
+    text = shown({"gcn": records}, majority=GUESS)
+    assert row(text, MAJORITY) == [MAJORITY, "50.0", "50.0", "30.0", "50.0", "reference"]
+    assert row(text, "gcn") == ["gcn", "60.0", "70.0", "60.0", "65.0", "last"]
+    assert "1 seed;" in text
+
+
+def test_a_cell_that_equals_the_majority_class_on_every_seed_is_marked():
+    once = [record({"b": v}, name="p", seed=s) for s, v in enumerate((0.5, 0.5, 0.5001))]
+    table = benchmark_table("title", {"collapsed": ONE_CLASS, "once": once}, majority=GUESS)
+    marked = {name: table.cell(name, "p micro_f1").equals_majority for name in table.rows}
+    assert marked == {MAJORITY: False, "collapsed": True, "once": False}
+    text = shown({"collapsed": ONE_CLASS, "once": once}, majority=GUESS)
+    assert row(text, "collapsed") == ["collapsed", "50.0 ± 0.0 =", "50.0 ± 0.0 =", "last"]
+    assert row(text, "once") == ["once", "50.0 ± 0.0", "50.0 ± 0.0", "last"]
+
+
+def test_average_and_minimum_over_targets_are_marked_on_their_own():
+    records = [record({"b": 0.7, "c": 0.3}, name="q")]  # the same average and minimum on other targets
+    table = benchmark_table("title", {"gcn": records}, majority=GUESS)
+    assert [table.cell("gcn", c).equals_majority for c in table.columns] == [True, True, True]
+    other = benchmark_table("title", {"gcn": [record({"b": 0.6, "c": 0.4}, name="q")]}, majority=GUESS)
+    assert [other.cell("gcn", c).equals_majority for c in other.columns] == [True, False, True]
+
+
+def test_every_format_shows_the_mark_and_explains_it():
+    table = benchmark_table("title", {"gcn": ONE_CLASS, "mlp": [record({"b": 0.6}, name="p")]}, majority=GUESS)
+    assert caption(table).endswith("in bold: the best of a column; = equals the majority class.")
+    assert "| gcn | 50.0 ± 0.0 = | 50.0 ± 0.0 = | last |" in markdown(table)
+    assert "; = equals the majority class." in markdown(table)
+    assert r"gcn & 50.0 $\pm$ 0.0 = & 50.0 $\pm$ 0.0 = & last \\" in latex(table)
+    assert "; = equals the majority class.}" in latex(table)
+    lines = list(csv.DictReader(io.StringIO(csv_text(table))))
+    assert [line["equals majority"] for line in lines] == ["0", "0", "1", "1", "0", "0"]
+    assert (lines[0]["row"], lines[0]["mean"], lines[0]["rules"]) == (MAJORITY, "50", "reference")
+
+
+def test_a_table_without_the_majority_class_has_no_marks():
+    table = benchmark_table("title", {"gcn": ONE_CLASS})
+    assert table.rows == ("gcn",)
+    assert caption(table) == "Mean ± standard deviation over 3 seeds."
+    assert "=" not in markdown(table)
+    assert "equals majority" not in csv_text(table)
+
+
+def test_the_majority_class_is_shown_on_the_targets_that_were_scored():
+    partly = record({"b": 0.5}, name="q", targets=["b", "c"], missing=["c"])
+    table = benchmark_table("title", {"gcn": [partly]}, majority=GUESS)
+    assert list(table.cell(MAJORITY, "q micro_f1 1 of 2 targets avg").values.values()) == [30.0]
+    assert table.columns == benchmark_table("title", {"gcn": [partly]}).columns
+
+
+def test_a_protocol_without_a_majority_class_and_a_failed_run_have_no_mark():
+    groups = {"gcn": [record({"b": 0.5}, name="p"), record({"b": 0.5}, name="unknown")], "mlp": []}
+    lost = record({}, name="p", targets=["b"]) | {"failed": {"kind": "DivergenceError", "message": "epoch 3"}}
+    text = shown(groups | {"lost": [lost]}, majority=GUESS)
+    assert row(text, MAJORITY) == [MAJORITY, "50.0", "–", "–", "reference"]
+    assert row(text, "gcn") == ["gcn", "50.0 =", "50.0", "50.0", "last"]
+    assert "=" not in row(text, "lost")[1]

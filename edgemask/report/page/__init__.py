@@ -38,6 +38,7 @@ from edgemask.report.render import (
 from edgemask.report.statistics import LEVEL, REFERENCE, Versus, compare
 from edgemask.report.tables import benchmark_table
 from edgemask.runtime.atomic import replacing
+from edgemask.training.candidates import DEFAULTS
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -85,11 +86,13 @@ def benchmark_sections(store: ResultStore) -> list[Section]:
 
 
 def _row(record: Record) -> str:
-    """Return a record's method, with the settings and options that differ from the defaults."""
+    """Return a record's method, with the settings, options and candidates that differ from the defaults."""
     known = method_spec(record["method"]).recipe.to_json() if record["method"] in METHODS else {}
     options = benchmark(record["benchmark"]).options if record["benchmark"] in BENCHMARKS else {}
     changed = [f"{k}={v}" for k, v in record["recipe"].items() if k in known and v != known[k]]
     changed += [f"{k}={v}" for k, v in record["options"].items() if v != options.get(k)]
+    raced = tuple(record.get("candidates", DEFAULTS))
+    changed += [] if raced == DEFAULTS else [f"of {', '.join(raced)}"]
     changed += [] if record["code"] == RESULTS_REVISION else [f"(results of revision {record['code']})"]
     return " ".join([record["method"], *changed])
 
