@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from edgemask.config import Recipe
-from edgemask.enrich import Cache
+from edgemask.enrich import Cache, EnrichedGraph, Sampler
 from edgemask.enrich.cache import feature_hash
-from edgemask.errors import InputError
+from edgemask.errors import GraphError, InputError
 from edgemask.graph import Array, Graph
 from edgemask.methods.base import Method
 from edgemask.methods.edgemask import Game
-from edgemask.methods.sources import draw_edges, make_sampler, reading_domain
+from edgemask.methods.sources import draw_edges, enriched, reading_domain
 from edgemask.nn.blocks import mask_logits_in_blocks
 from edgemask.nn.masknet import EdgeFacts, MaskNet
 from edgemask.nn.propagate import propagate, propagate_each
@@ -85,8 +85,19 @@ class Member:
 
 
 def mean_probabilities(members: Sequence[Member], graph: Graph, *, seed: int = 0, cache: Cache | None = None) -> Array:
-    """Return the mean of the members' class probabilities."""
-    return np.asarray(np.mean([m.probabilities(graph, seed=seed, cache=cache) for m in members], axis=0))
+    """Return the mean of the members' class probabilities.
+
+    Raises:
+        GraphError: A probability is not finite.
+    """
+    p = np.asarray(np.mean([m.probabilities(graph, seed=seed, cache=cache) for m in members], axis=0))
+    if not np.isfinite(p).all():
+        node = int(np.flatnonzero(~np.isfinite(p).all(1))[0])
+        raise GraphError(
+            f"graph {graph.name!r}: the prediction of node {node} is not finite; its features are too large, or the "
+            "model's weights are not finite"
+        )
+    return p
 
 
 def tempered(p: Array, temperature: float) -> Array:
@@ -148,8 +159,13 @@ def reading_edges(recipe: Recipe, domain: GraphTensors, seed: int, cache: Cache 
 def enriched_edges(recipe: Recipe, domain: GraphTensors, seed: int, cache: Cache | None = None) -> Edges:
     """Return a seeded sample of a graph's enriched edges. It does not depend on the graph's labels and masks."""
     device = domain.edges.src.device
-    stream = torch_stream(seed, "inference", feature_hash(domain.graph.x), device=device)
-    return draw_edges(recipe, make_sampler(recipe, domain.graph, device, cache), stream)
+    return sampled_edges(recipe, enriched(recipe, domain.graph, device, cache), seed, device)
+
+
+def sampled_edges(recipe: Recipe, graph: EnrichedGraph, seed: int, device: torch.device) -> Edges:
+    """Return a seeded sample of the edges of an enriched graph. The added edges depend only on its features."""
+    stream = torch_stream(seed, "inference", feature_hash(graph.graph.x), device=device)
+    return draw_edges(recipe, Sampler(graph, device), stream)
 
 
 def raw_logits(method: Method, domain: GraphTensors, edges: Edges) -> Tensor:

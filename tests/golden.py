@@ -138,7 +138,7 @@ def files() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model, state = Path(folder) / "model.safetensors", Path(folder) / "state.ckpt"
-        EdgeMaskClassifier(epochs=2, k=3, clusters=4).fit(graphs, checkpoint_path=state).save(model)
+        EdgeMaskClassifier("robust", epochs=2, k=3, clusters=4).fit(graphs, checkpoint_path=state).save(model)
         for kind, path in (("model", model), ("checkpoint", state)):
             tensors, meta = trained_files.read(path, kind)
             found[kind] = {"tensors": sorted(tensors), "meta": names(meta)}

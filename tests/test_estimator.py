@@ -5,17 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from edgemask import EdgeMaskClassifier, Graph, GraphError
 from edgemask.data.synthetic import demo_family
-from edgemask.errors import CheckpointError, EdgemaskError
+from edgemask.errors import CheckpointError, CoverageWarning, EdgemaskError
 from edgemask.metrics import macro_f1
 from edgemask.runtime import checkpoint
 
-TINY = {"epochs": 6, "clusters": 5, "k": 3, "hidden": 8, "mask_projection": 8, "mask_hidden": 8, "device": "cpu"}
+TINY = {
+    "method": "robust",
+    "epochs": 6,
+    "clusters": 5,
+    "k": 3,
+    "hidden": 8,
+    "mask_projection": 8,
+    "mask_hidden": 8,
+    "device": "cpu",
+}
 A, B, C = demo_family(80).values()
 
 
@@ -57,15 +67,17 @@ def test_training_beats_guessing_on_the_unseen_domain():
 
 def test_fit_sets_the_fitted_attributes(model):
     assert model.classes_.tolist() == list("01234")
-    assert model.choice_.rule == "leave-one-source-out"
-    assert set(model.choice_.scores) == {0.0, 0.5, 0.8, 0.9, 0.95}
-    assert [r["epoch"] for r in model.history_] == [1, 2, 3, 4, 5, 6]
+    assert model.rule_ == "leave-one-source-out"
+    assert set(model.leaderboard_["propagation"]) == {"0", "0.5", "0.8", "0.9", "0.95"}
+    assert model.leaderboard_["weight"].tolist() == [1, 0, 0, 0, 0]
+    assert [r["epoch"] for r in model.history_["edgemask-dg-star"]] == [1, 2, 3, 4, 5, 6]
+    assert {"loss alpha", "loss beta"} <= set(model.history_["edgemask-dg-star"][0])
     assert model.sources_ == {"alpha": A.hash, "beta": B.hash}
 
 
 def test_a_single_source_and_a_single_validation_graph_need_no_list():
     one = EdgeMaskClassifier(**TINY).fit(A, C)
-    assert one.choice_.rule == "validation"
+    assert one.rule_ == "validation"
     assert list(one.sources_) == ["alpha"]
 
 
@@ -102,7 +114,8 @@ def test_set_params_reaches_named_parameters_and_settings():
     estimator = EdgeMaskClassifier(epochs=5)
     assert estimator.set_params(seed=7, epochs=9, backbone="gat") is estimator
     assert estimator.get_params() == {
-        "recipe": "robust", "seed": 7, "device": "auto", "metric": "micro_f1", "epochs": 9, "backbone": "gat",
+        "method": "auto", "recipe": None, "candidates": None, "budget": None, "max_members": 7, "jobs": 1, "seed": 7,
+        "device": "auto", "metric": "micro_f1", "epochs": 9, "backbone": "gat",
     }  # fmt: skip
 
 
@@ -126,6 +139,19 @@ def test_use_before_fit_is_an_error(call):
         ({"alpha": 0.5}, r"alpha must be a tuple of at least one number in \[0, 1\), got 0.5"),
         ({"epoch": 3}, "no setting 'epoch' .*epochs"),
         ({"recipe": "cake"}, "no recipe 'cake' .*robust"),
+        ({"method": "cake"}, "no method 'cake' .*erm-gcn"),
+        ({"candidates": ["erm-gcn"]}, "candidates needs method = 'auto', got method = 'robust'"),
+        ({"budget": 9.0}, "budget needs method = 'auto', got method = 'robust'"),
+        ({"method": "auto", "recipe": "paper"}, "recipe needs a single method, got recipe = 'paper'"),
+        ({"method": "auto", "candidates": ["cake"]}, "candidate 'cake': no method 'cake'"),
+        (
+            {"method": "auto", "candidates": ["edgemask-dg-star:select=validation"]},
+            "a race sets select = 'auto' itself",
+        ),
+        ({"method": "auto", "candidates": ["erm-gcn"]}, "clusters defines the candidates: choose them by name"),
+        ({"method": "auto", "budget": -1}, "budget must be a positive number of seconds, got -1"),
+        ({"method": "auto", "max_members": 0}, "max_members must be at least 1, got 0"),
+        ({"method": "auto", "jobs": 0}, "jobs must be at least 1, got 0"),
         ({"metric": "f2"}, "no metric 'f2' .*micro_f1"),
         ({"metric": "f2", "select": "last", "alpha": (0.0,)}, "no metric 'f2'"),
         ({"seed": 0.5}, "seed must be an integer, got 0.5"),
@@ -187,16 +213,24 @@ def test_predictions_do_not_depend_on_the_targets_labels(test_graph):
 
 
 def test_explanations_do_not_depend_on_the_targets_labels(model):
-    one, other = model.explain(C), model.explain(shuffled(C))
+    pd.testing.assert_frame_equal(model.explain(C, [0, 1]), model.explain(shuffled(C), [0, 1]))
+    one, other = model.adversary(C), model.adversary(shuffled(C))
     assert np.array_equal(one.edges, other.edges)
     assert np.array_equal(one.s, other.s)
 
 
-# ---- explain ---------------------------------------------------------------------------------------------
+# ---- explain and adversary -------------------------------------------------------------------------------
 
 
-def test_explain_gives_every_edge_once_with_its_origin_and_mask(model):
-    mask = model.explain(A)
+def test_explain_gives_the_edges_that_end_in_a_node(model):
+    frame = model.explain(C, [3])
+    assert (frame["node"] == 3).all()
+    assert sorted(frame["neighbour"]) == sorted(C.edges[0][C.edges[1] == 3])
+    assert (frame["class"] == model.predict(C)[3]).all()
+
+
+def test_the_adversary_gives_every_edge_once_with_its_origin_and_mask(model):
+    mask = model.adversary(A)
     assert mask.edges.shape == (2, len(mask.s)) == (2, len(mask.origin))
     assert len(np.unique(mask.edges, axis=1).T) == len(mask.s)
     assert set(mask.origin) == {"original", "knn", "spectral"}
@@ -207,15 +241,15 @@ def test_explain_gives_every_edge_once_with_its_origin_and_mask(model):
 
 def test_the_mean_mask_is_the_budget():
     fitted = EdgeMaskClassifier(**TINY, bound="budget", rho=0.7, mask_lr=0.1).fit([A])
-    s = fitted.explain(A).s
+    s = fitted.adversary(A).s
     assert s.mean() == pytest.approx(0.7, abs=1e-5)
     assert s.std() > 1e-3  # the MaskNet prefers some edges
 
 
-def test_a_model_without_a_masknet_cannot_explain():
+def test_a_model_without_a_masknet_has_no_adversary():
     fitted = EdgeMaskClassifier(**TINY, mask=False).fit([A])
     with pytest.raises(ValueError, match="without a MaskNet"):
-        fitted.explain(C)
+        fitted.adversary(C)
 
 
 # ---- save, load ------------------------------------------------------------------------------------------
@@ -225,8 +259,9 @@ def test_a_loaded_model_equals_the_saved_one_to_the_bit(model, tmp_path: Path):
     model.save(tmp_path / "model")
     loaded = EdgeMaskClassifier.load(tmp_path / "model", device="cpu")
     assert np.array_equal(loaded.predict_proba(C), model.predict_proba(C))
-    assert np.array_equal(loaded.explain(C).s, model.explain(C).s)
-    assert loaded.choice_ == model.choice_
+    assert np.array_equal(loaded.adversary(C).s, model.adversary(C).s)
+    pd.testing.assert_frame_equal(loaded.leaderboard_, model.leaderboard_)
+    assert loaded.rule_ == model.rule_
     assert loaded.history_ == model.history_
     assert loaded.sources_ == model.sources_
     assert loaded.get_params() == model.get_params()
@@ -252,7 +287,7 @@ def test_a_model_fitted_in_batches_can_predict_in_blocks(tmp_path: Path):
 def test_a_graph_of_any_size_can_be_predicted_in_blocks(model, tmp_path: Path):
     model.save(tmp_path / "model")
     blocks = EdgeMaskClassifier.load(tmp_path / "model", device="cpu", inference_batch=17)
-    assert blocks.get_params()["inference_batch"] == blocks.method_.recipe.inference_batch == 17
+    assert blocks.get_params()["inference_batch"] == blocks.members_[0].method.recipe.inference_batch == 17
     np.testing.assert_allclose(blocks.predict_proba(C), model.predict_proba(C), rtol=0, atol=1e-6)
     with pytest.raises(ValueError, match="inference_batch must be an integer in"):
         EdgeMaskClassifier.load(tmp_path / "model", device="cpu", inference_batch=0)
@@ -269,7 +304,7 @@ def test_a_file_that_holds_no_usable_model_is_refused(model, tmp_path: Path):
     path = tmp_path / "model"
     model.save(path)
     tensors, meta = checkpoint.read(path, "model")
-    for wrong in ({**meta, "num_features": 9}, {**meta, "params": []}, {k: meta[k] for k in meta if k != "choice"}):
+    for wrong in ({**meta, "num_features": 9}, {**meta, "params": []}, {k: meta[k] for k in meta if k != "members"}):
         checkpoint.write(path, "model", tensors, wrong)
         with pytest.raises(CheckpointError, match=f"{path} does not hold a usable model"):
             EdgeMaskClassifier.load(path)
@@ -285,11 +320,103 @@ def test_a_target_may_have_fewer_classes_than_the_model_unless_it_is_scored(mode
 def test_the_dual_variable_is_saved_with_the_model(tmp_path: Path):
     dual = EdgeMaskClassifier(**TINY, bound="dual", rho=0.2, select="last", alpha=(0.0,)).fit([A, B])
     dual.save(tmp_path / "model")
-    assert EdgeMaskClassifier.load(tmp_path / "model").method_.lam == dual.method_.lam != dual.method_.recipe.lam
+    assert (
+        EdgeMaskClassifier.load(tmp_path / "model").members_[0].method.lam
+        == dual.members_[0].method.lam
+        != dual.members_[0].method.recipe.lam
+    )
 
 
 @pytest.mark.filterwarnings("ignore::edgemask.errors.EnrichWarning")
 def test_the_default_recipe_works_on_small_graphs():
     a, b, c = (g.replace(x=g.x[:, :8]) for g in demo_family(70).values())
-    fitted = EdgeMaskClassifier(epochs=2, device="cpu").fit([a, b])
-    assert len(fitted.explain(c).s) > c.num_edges
+    fitted = EdgeMaskClassifier("robust", epochs=2, device="cpu").fit([a, b])
+    assert len(fitted.adversary(c).s) > c.num_edges
+
+
+# ---- auto: a race between candidates -----------------------------------------------------------------------
+
+SMALL = {"candidates": ("erm-mlp", "erm-gcn", "edgemask-dg:backbone=mix:rho=0.7"), "epochs": 10, "hidden": 8}
+
+
+@pytest.fixture(scope="module")
+def auto() -> EdgeMaskClassifier:
+    return EdgeMaskClassifier(**SMALL, device="cpu").fit([A, B])
+
+
+def test_the_default_is_a_race(auto):
+    assert EdgeMaskClassifier().method == "auto"
+    assert auto.rule_ == "auto, leave-one-source-out"
+    assert set(auto.leaderboard_["candidate"]) == {*SMALL["candidates"], "majority class"}
+    assert auto.leaderboard_["weight"].sum() == pytest.approx(1)
+    assert [m.name for m in auto.members_] == list(auto.history_)
+    assert auto.expected_.low <= auto.expected_.score <= auto.expected_.high
+
+
+def test_a_model_of_several_members_survives_a_file(auto, tmp_path: Path):
+    auto.save(tmp_path / "model")
+    loaded = EdgeMaskClassifier.load(tmp_path / "model", device="cpu")
+    assert np.array_equal(loaded.predict_proba(C), auto.predict_proba(C))
+    pd.testing.assert_frame_equal(loaded.leaderboard_, auto.leaderboard_)
+    pd.testing.assert_frame_equal(loaded.compare(C), auto.compare(C))
+    assert loaded.expected_ == auto.expected_
+    assert loaded.history_ == auto.history_
+    assert loaded.get_params() == auto.get_params()
+
+
+def test_every_method_can_be_fitted_by_name():
+    for name in ("erm-mlp", "mixup", "group-dro"):
+        fitted = EdgeMaskClassifier(name, epochs=2, device="cpu").fit([A, B])
+        assert fitted.members_[0].name == name
+        assert fitted.rule_ == "last"
+
+
+def test_hyper_parameters_of_a_method_are_settings(tmp_path: Path):
+    fitted = EdgeMaskClassifier("vrex", epochs=2, weight=3.0, device="cpu").fit([A, B])
+    assert fitted.members_[0].method.hparams["weight"] == 3.0
+    fitted.save(tmp_path / "model")
+    loaded = EdgeMaskClassifier.load(tmp_path / "model", device="cpu")
+    assert loaded.members_[0].method.hparams["weight"] == 3.0
+
+
+@pytest.mark.parametrize("method", ["erm-gcn", "robust"])
+def test_names_and_order_of_the_sources_do_not_matter(method):
+    settings = TINY | {"method": method, "alpha": (0.0,), "select": "last"}
+    one = EdgeMaskClassifier(**settings).fit([A, B])
+    other = EdgeMaskClassifier(**settings).fit([B.replace(name="yak"), A.replace(name="zebra")])
+    assert np.array_equal(one.predict_proba(C), other.predict_proba(C))
+
+
+def test_candidates_can_run_in_processes(auto):
+    parallel = EdgeMaskClassifier(**SMALL, device="cpu", jobs=2).fit([A, B])
+    assert np.array_equal(parallel.predict_proba(C), auto.predict_proba(C))
+
+
+def test_a_graph_unlike_the_sources_raises_a_warning(auto):
+    with pytest.warns(CoverageWarning, match="graph 'gamma' differs from the sources"):
+        auto.predict(C.replace(x=C.x * 100))
+    assert not auto.compare(A)["outside"].any()
+
+
+def test_predictions_that_are_not_finite_are_refused(auto):
+    with pytest.raises(GraphError, match="graph 'gamma': the prediction of node 0 is not finite"):
+        auto.predict(C.replace(x=np.full(C.x.shape, 3e38, dtype=np.float32)))
+
+
+def test_a_model_of_version_0_3_can_be_read(model, tmp_path: Path):
+    member = model.members_[0]
+    meta = {
+        "version": "0.3.0",
+        "params": {"recipe": "robust", "seed": 3, "device": "cpu", "metric": "macro_f1", "epochs": 6},
+        "recipe": member.method.recipe.to_json(),
+        "num_features": 64,
+        "classes": list("01234"),
+        "choice": {"rule": "last", "alpha": member.propagation.alpha, "epoch": 6, "scores": []},
+        "history": [],
+        "sources": {"alpha": A.hash},
+        "lam": 0.001,
+    }
+    checkpoint.write(tmp_path / "old", "model", checkpoint.pack_module("networks", member.method.networks), meta)
+    loaded = EdgeMaskClassifier.load(tmp_path / "old", device="cpu")
+    assert np.array_equal(loaded.predict_proba(C), model.predict_proba(C))
+    assert loaded.rule_ == "last"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 from importlib import import_module
+from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +26,7 @@ COMMANDS = {
     "fit": ("graphs", "Train a model on labelled source graphs."),
     "predict": ("graphs", "Predict the class of every node of a graph."),
     "evaluate": ("graphs", "Score a trained model on a labelled graph."),
-    "explain": ("graphs", "Show which edges of a graph a trained model masks."),
+    "explain": ("graphs", "Show the edges that predictions depend on."),
     "theory": ("graphs", "Check the paper's theory on a trained model."),
     "plan": ("plan", "Predict the time and memory of a fit before it runs."),
     "methods": ("bench", "List the methods, or the hyper-parameters of one method."),
@@ -58,8 +60,8 @@ class LazyGroup(TyperGroup):
             return TyperCommand(name, help=summary)
         app = import_module(f"edgemask.cli.{module}").app
         if name in ("data", "results"):
-            return typer.main.get_command(app)
-        return typer.main.get_group(app).commands[name]
+            return _join_lines(typer.main.get_command(app))
+        return _join_lines(typer.main.get_group(app).commands[name])
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help without importing any command."""
@@ -68,6 +70,15 @@ class LazyGroup(TyperGroup):
             super().format_help(ctx, formatter)
         finally:
             self.listing = False
+
+
+def _join_lines(command: Any) -> Any:
+    """Join the lines of each paragraph of a command's help. Typer would keep the line breaks of the docstring."""
+    if command.help:
+        command.help = "\n\n".join(" ".join(text.split()) for text in cleandoc(command.help).split("\n\n"))
+    for subcommand in getattr(command, "commands", {}).values():
+        _join_lines(subcommand)
+    return command
 
 
 app = typer.Typer(
@@ -105,6 +116,16 @@ def _message(error: Exception) -> str:
     return " ".join(str(error).splitlines())
 
 
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+) -> None:
+    """Print a warning of edgemask as one line, and any other warning as Python does."""
+    if category.__module__.startswith("edgemask"):
+        err.print(f"[bold yellow]warning:[/] {escape(str(message))}", highlight=False, soft_wrap=True)
+    else:
+        err.print(escape(warnings.formatwarning(message, category, filename, lineno)), highlight=False, end="")
+
+
 def main() -> None:
     """Run the command line.
 
@@ -115,7 +136,9 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
     try:
-        app(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app(arguments)
     except Exception as error:
         if debug:
             traceback.print_exc()

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from edgemask._version import __version__
-from edgemask.cli.common import DataRoot, Device, Jobs, Offline, Ray, Seed, Settings, out, wide
+from edgemask.cli.common import Candidates, DataRoot, Device, Jobs, Offline, Ray, Seed, Settings, out, split_names, wide
 from edgemask.cli.demo import run_demo
 from edgemask.cli.running import open_store, run_tasks
 from edgemask.config import COMMON, parse_settings
 from edgemask.data import benchmark as find_benchmark
+from edgemask.errors import InputError
+from edgemask.estimator import AUTO
 from edgemask.experiments import runner
-from edgemask.experiments.records import ResultStore, missing_files
+from edgemask.experiments.auto import AutoRun
+from edgemask.experiments.majority import majority_metrics
+from edgemask.experiments.records import ResultStore, Task, load_domains, missing_files
 from edgemask.experiments.run import Run
 from edgemask.methods.registry import METHODS, cost_class, method_spec
+from edgemask.protocol import Protocol
 from edgemask.report.render import rich_table
 from edgemask.report.tables import benchmark_table, failures, with_oracle
+from edgemask.training.candidates import AUTO_RECIPE, choose_candidates
 
 app = typer.Typer()
 
@@ -65,7 +72,10 @@ def methods(
 @app.command()
 def bench(
     benchmark: Annotated[str, typer.Argument(help="A benchmark. `edgemask data list` lists them.")],
-    method: Annotated[list[str], typer.Option(help="A method. `edgemask methods` lists them. Can be repeated.")],
+    method: Annotated[
+        list[str],
+        typer.Option(help="`auto`, or a method. `edgemask methods` lists them. Can be repeated."),
+    ] = [AUTO],  # noqa: B006
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Run seeds 0 to SEEDS - 1 (default: as many as the protocol says).")
     ] = None,
@@ -82,6 +92,7 @@ def bench(
             metavar="NAME=VALUE", help="Set an option of the benchmark (`edgemask data info`). Can be repeated."
         ),
     ] = [],  # noqa: B006
+    candidates: Candidates = None,
     oracle: Annotated[
         bool,
         typer.Option(
@@ -103,12 +114,12 @@ def bench(
     source, options = find_benchmark(benchmark), parse_settings(option)
     source.check_options(options)
     protocols = source.select_protocols(protocol or ())
-    recipes = {name: method_spec(name).under(recipe, **parse_settings(settings)) for name in method}
-    labels = {n: n + (f" ({recipe})" if recipe else "") + "".join(f" {s}" for s in settings) for n in method}
     also = ("oracle",) if oracle else ()
+    makers = {name: _task_maker(name, recipe, settings, candidates, also) for name in method}
+    labels = {n: n + (f" ({recipe})" if recipe else "") + "".join(f" {s}" for s in settings) for n in method}
     tasks = {
         label: [
-            Run(benchmark, source.options_under(p, options), p, name, recipes[name], seed, also)
+            makers[name](benchmark, source.options_under(p, options), p, seed)
             for p in protocols
             for seed in range(seeds or p.repeats)
         ]
@@ -122,8 +133,13 @@ def bench(
     missing = {p.name: files for p in protocols if (files := missing_files(source, p, worker_settings.store()))}
     absent = [name for name in missing if name not in {r["protocol"]["name"] for r in records}]
     if records:
-        title = f"{benchmark}: {source.card.title}, percent"
-        wide().print(rich_table(benchmark_table(title, with_oracle(groups), absent)))
+        title, data = f"{benchmark}: {source.card.title}, percent", worker_settings.store()
+        majority = {
+            p.name: majority_metrics(p, load_domains(source, p, data, source.options_under(p, options)))
+            for p in protocols
+            if p.name not in missing
+        }
+        wide().print(rich_table(benchmark_table(title, with_oracle(groups), absent, majority=majority)))
     for label, group in groups.items():
         if failed := failures(group):
             out.print(escape(f"{label}: {failed}"), highlight=False, soft_wrap=True)
@@ -140,6 +156,25 @@ def bench(
     out.print(f"records: {results / benchmark}", markup=False, highlight=False, soft_wrap=True)
     if code:
         raise typer.Exit(code)
+
+
+def _task_maker(
+    method: str, recipe: str | None, settings: Sequence[str], candidates: str | None, also: tuple[str, ...]
+) -> Callable[[str, Mapping[str, Any], Protocol, int], Task]:
+    """Return a function that makes the tasks of a method: (benchmark, options, protocol, seed) → task.
+
+    Raises:
+        InputError: The method, the recipe, a candidate or a setting is not legal, or they do not go together.
+    """
+    values = parse_settings(settings)
+    if method != AUTO:
+        own = method_spec(method).under(recipe, **values)
+        return lambda where, options, protocol, seed: Run(where, options, protocol, method, own, seed, also)
+    if recipe is not None or also:
+        raise InputError("method auto takes neither --recipe nor --oracle")
+    names = tuple(c.name for c in choose_candidates(split_names(candidates), [], **values))
+    shared = AUTO_RECIPE.replace(**values)
+    return lambda where, options, protocol, seed: AutoRun(where, options, protocol, seed, shared, names)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from edgemask.config import parse_settings
+from edgemask.errors import InputError
 
 out = Console()
 err = Console(stderr=True)
@@ -44,9 +48,75 @@ Ray = Annotated[
         help="Run on the Ray cluster at this address: auto (the running one), local (a new one) or HOST:PORT.",
     ),
 ]
-RecipeName = Annotated[
-    str, typer.Option("--recipe", help="The recipe that sets all hyper-parameters: robust, paper or released.")
+Candidates = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="With method auto: the candidates, separated by commas, such as `erm-mlp,erm-gcn`. If every name starts "
+        "with + or -, candidates are added to the default ones or removed from them.",
+    ),
 ]
+Method = Annotated[
+    str,
+    typer.Option(
+        help="`auto` lets several models compete and keeps the best. Otherwise a method (`edgemask methods` lists "
+        "them), or a recipe of edgemask-dg-star: robust, paper or released."
+    ),
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="With method auto: the time that training may take, such as 90s, 10m or 2h."),
+]
+MaxMembers = Annotated[
+    int, typer.Option(min=1, help="With method auto: the largest number of models that are averaged.")
+]
+RecipeName = Annotated[
+    str | None,
+    typer.Option("--recipe", help="Use the recipe robust, paper or released instead of the method's own settings."),
+]
+
+
+def reading(options: Sequence[str]) -> dict[str, Any]:
+    """Return the options of `--read` by name.
+
+    Raises:
+        InputError: A text is not a NAME=VALUE pair, or the name is not an option.
+    """
+    values = parse_settings(options)
+    if "path" in values:
+        raise InputError("no option 'path' for reading a graph")
+    return values
+
+
+def split_names(text: str | None) -> list[str] | None:
+    """Return the names in a text that separates them by commas; None if there is no text.
+
+    >>> split_names("erm-mlp, erm-gcn"), split_names(None)
+    (['erm-mlp', 'erm-gcn'], None)
+    """
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_duration(text: str | None) -> float | None:
+    """Return a duration in seconds; None if there is no text.
+
+    Raises:
+        InputError: The text is not a positive number, or has another unit than s, m or h.
+
+    >>> parse_duration("90"), parse_duration("1.5m"), parse_duration("2h"), parse_duration(None)
+    (90.0, 90.0, 7200.0, None)
+    """
+    if text is None:
+        return None
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise InputError(f"expected a time such as 90s, 10m or 2h, got {text!r}")
+    return seconds
 
 
 def grid(title: str, rows: Sequence[dict[str, Any]]) -> Table:
@@ -72,8 +142,13 @@ def _shown(value: Any) -> str:
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Callable[[Any, str], None] | None]:
-    """Show a progress bar with loss, mean mask and time left. If stderr is not a terminal, show nothing."""
+def progress(label: str, *, one_line: bool = False) -> Iterator[Callable[[Any, str], None] | None]:
+    """Show a progress bar per stage with loss, mean mask and time left. If stderr is not a terminal, show nothing.
+
+    Args:
+        label: Start of every line.
+        one_line: Show only the current stage.
+    """
     if not err.is_terminal:
         yield None
         return
@@ -83,12 +158,14 @@ def progress(label: str) -> Iterator[Callable[[Any, str], None] | None]:
 
         def on_epoch(trainer: Any, stage: str) -> None:
             if stage not in tasks:
+                for other in tasks.values() if one_line else ():
+                    bar.update(other, visible=False)
                 tasks[stage] = bar.add_task(f"{label}, {stage}", total=trainer.method.recipe.epochs, note="")
             last = trainer.history[-1]
             losses = [v for k, v in last.items() if k.startswith("loss")]
             masks = [v for k, v in last.items() if k.startswith("mask original")]
             note = f"loss {sum(losses) / len(losses):.3f}" if losses else ""
             note += f"  mean mask {sum(masks) / len(masks):.3f}" if masks else ""
-            bar.update(tasks[stage], completed=trainer.epoch, note=note)
+            bar.update(tasks[stage], completed=trainer.epoch, note=note, visible=True)
 
         yield on_epoch

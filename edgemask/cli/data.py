@@ -62,7 +62,9 @@ def data_info(
     for option, default in bench.options.items():
         card.add_row("option", f"{option} = {default!r}")
     for file in _files([name]):
-        card.add_row("file", f"{store.serving(file).path} ({'available' if store.has(file) else 'missing'})")
+        card.add_row(
+            "file", f"{store.present_alternative(file).path} ({'available' if store.has(file) else 'missing'})"
+        )
     out.print(card, markup=False, highlight=False)
 
 
@@ -86,7 +88,7 @@ def data_verify(
         status = store.status(file)
         altered += status == "altered"
         colour = {"present": "green", "missing": "yellow", "altered": "bold red"}[status]
-        out.print(f"[{colour}]{status:8}[/] {store.serving(file).path}", highlight=False)
+        out.print(f"[{colour}]{status:8}[/] {store.present_alternative(file).path}", highlight=False)
         if status == "altered":
             try:
                 store.get(file)

@@ -47,7 +47,7 @@ def run_demo(console: Console, picture: Path, seed: int = 0, nodes: int = 1500) 
         console.print(f"  {graph}", highlight=False, soft_wrap=True)
     groups: dict[str, list[Record]] = {}
     for name in METHODS:
-        run = Run(bench.name, {**bench.options, **options}, protocol, name, settled(name), seed)
+        run = Run(bench.name, {**bench.options, **options}, protocol, name, demo_recipe(name), seed)
         groups[name] = [execute(run, domains, device=torch.device("cpu"))]
         console.print(f"  trained {name} ({time.perf_counter() - start:.0f} s)", highlight=False)
     console.print()
@@ -57,7 +57,7 @@ def run_demo(console: Console, picture: Path, seed: int = 0, nodes: int = 1500) 
     return groups
 
 
-def settled(name: str) -> Recipe:
+def demo_recipe(name: str) -> Recipe:
     """Return a method's own recipe with half the epochs, which are enough on graphs this small."""
     recipe = method_spec(name).recipe
     return recipe.replace(epochs=recipe.epochs // 2)

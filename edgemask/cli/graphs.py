@@ -4,23 +4,51 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
+import warnings
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import typer
+from rich.markup import escape
 from rich.table import Table
 
-from edgemask.cli.common import Device, Reading, RecipeName, Seed, Settings, grid, out, progress, wide
+from edgemask.cli.common import (
+    Budget,
+    Candidates,
+    Device,
+    MaxMembers,
+    Method,
+    Ray,
+    Reading,
+    RecipeName,
+    Seed,
+    Settings,
+    grid,
+    out,
+    parse_duration,
+    progress,
+    reading,
+    split_names,
+    wide,
+)
 from edgemask.config import parse_settings
 from edgemask.data import read_graph
 from edgemask.data.csv_folder import node_ids
 from edgemask.enrich import default_cache
-from edgemask.estimator import EdgeMaskClassifier
+from edgemask.errors import InputError, RaceWarning
+from edgemask.estimator import AUTO, PARAMETERS, EdgeMaskClassifier
+from edgemask.experiments.on_ray import ray_executor
+from edgemask.graph import Array, Graph
+from edgemask.metrics import score
+from edgemask.model import Model
 from edgemask.runtime.atomic import replacing, writable
 from edgemask.runtime.distributed import started
+from edgemask.training.race import MAX_MEMBERS
+
+EDGES_SHOWN = 20
 
 app = typer.Typer()
 InferenceBatch = Annotated[
@@ -41,42 +69,113 @@ def fit(
     validation: Annotated[
         list[Path], typer.Option(help="Labelled graph used only for model selection. Can be repeated.")
     ] = [],  # noqa: B006
-    recipe: RecipeName = "robust",
+    method: Method = AUTO,
+    candidates: Candidates = None,
+    budget: Budget = None,
+    max_members: MaxMembers = MAX_MEMBERS,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="With method auto: the number of processes that train models side by side.")
+    ] = 1,
+    ray: Ray = None,
+    recipe: RecipeName = None,
     settings: Settings = [],  # noqa: B006
     metric: Annotated[str, typer.Option(help="The metric that model selection maximises.")] = "micro_f1",
     seed: Seed = 0,
     read: Reading = [],  # noqa: B006
     device: Device = "auto",
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Save the training state to this file, and continue from it if it exists.")
+        Path | None,
+        typer.Option(
+            help="Save the state here, and continue from it if it exists: a folder with method auto, else a file."
+        ),
     ] = None,
-    checkpoint_every: Annotated[int, typer.Option(min=1, help="Save the training state after this many epochs.")] = 10,
+    checkpoint_every: Annotated[
+        int, typer.Option(min=1, help="With a single method: save the state after this many epochs.")
+    ] = 10,
 ) -> None:
     """Train a model on labelled source graphs.
 
-    To train in several processes: `torchrun --nproc-per-node 2 -m edgemask fit … --set batch_size=1024 --set shards=2`.
+    By default several models compete. Each is scored on graphs that it is not trained on, and the best are averaged.
+
+    To train a single method in several processes: `torchrun --nproc-per-node 2 -m edgemask fit … --method robust
+    --set batch_size=1024 --set shards=2`.
     """
-    first = started().first
-    for path in (model, checkpoint):
+    first, auto = started().first, method == AUTO
+    for path in (model, checkpoint and (checkpoint / "race.ckpt" if auto else checkpoint)):
         if path is not None and first:
             writable(path)
-    estimator = EdgeMaskClassifier(recipe, seed=seed, device=device, metric=metric, **parse_settings(settings))
-    with progress("fit") if first else nullcontext() as on_epoch:
+    options = parse_settings(settings)
+    for name in PARAMETERS:
+        if name in options:
+            raise InputError(f"no setting {name!r}: use the option --{name.replace('_', '-')}")
+    if ray is not None and not auto:
+        raise InputError(f"--ray needs method auto, got method {method!r}")
+    with ExitStack() as stack:
+        executor = None
+        if ray is not None:
+            executor, jobs = stack.enter_context(ray_executor(ray, device))
+        estimator = EdgeMaskClassifier(
+            method,
+            recipe=recipe,
+            candidates=split_names(candidates),
+            budget=parse_duration(budget),
+            max_members=max_members,
+            jobs=jobs,
+            seed=seed,
+            device=device,
+            metric=metric,
+            **options,
+        )
+        on_epoch = stack.enter_context(progress("fit", one_line=auto) if first else nullcontext())
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", RaceWarning)  # `print_fit` prints it as a note
         estimator.fit(
-            [read_graph(p, **parse_settings(read)) for p in sources],
-            [read_graph(p, **parse_settings(read)) for p in validation],
+            [read_graph(p, **reading(read)) for p in sources],
+            [read_graph(p, **reading(read)) for p in validation],
             checkpoint_path=checkpoint,
             checkpoint_every=checkpoint_every,
             cache=default_cache(),
             on_epoch=on_epoch,
+            executor=executor,
         )
     if not first:
         return
     estimator.save(model)
-    choice = estimator.choice_
-    scores = "".join(f"\n  α = {a:g}: {100 * v:.2f}" for a, v in choice.scores.items())
-    out.print(f"selection rule {choice.rule}: epoch {choice.epoch}, propagation α = {choice.alpha:g}{scores}")
+    print_fit(estimator.model_)
     out.print(f"model: {model}", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_fit(model: Model) -> None:
+    """Print the leaderboard of a fitted model, what was chosen, and the score to expect."""
+    table = Table(title=f"leaderboard: {model.metric} on graphs not trained on, percent", title_justify="left")
+    for column in ("candidate", "score", "epoch", "propagation α", "rounds", "weight", "time", "note"):
+        table.add_column(column, justify="left" if column in ("candidate", "note") else "right", overflow="fold")
+    for row in model.leaderboard:
+        value = "–" if row.score is None else f"{100 * row.score:.1f}"
+        table.add_row(
+            row.name,
+            value if row.error is None else f"{value} ± {100 * row.error:.1f}",
+            str(row.epoch or ""),
+            row.propagation,
+            str(row.rounds or ""),
+            f"{row.weight:.2f}" if row.weight else "",
+            f"{row.seconds:.0f} s" if row.seconds else "",
+            escape(row.note),
+            style="bold" if row.weight else None,
+        )
+    wide().print(table)
+    out.print(f"selection rule: {model.rule}", highlight=False, soft_wrap=True)
+    if len(model.members) > 1:
+        out.print(f"the model averages the {len(model.members)} candidates with a weight", highlight=False)
+    if expected := model.expected:
+        out.print(
+            f"expect a {model.metric} of about {100 * expected.score:.1f} on an unseen graph like these "
+            f"({100 * expected.low:.1f} to {100 * expected.high:.1f}, the range over the scored graphs)",
+            highlight=False,
+            soft_wrap=True,
+        )
+    for note in model.notes:
+        out.print(escape(f"note: {note}"), highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -98,7 +197,7 @@ def predict(
     its id, otherwise by its row.
     """
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
-    p = estimator.predict_proba(read_graph(graph, **parse_settings(read)))
+    p = estimator.predict_proba(read_graph(graph, **reading(read)))
     frame = pd.DataFrame(p, columns=[f"p:{c}" for c in estimator.classes_])
     frame.insert(0, "class", estimator.classes_[p.argmax(1)])
     if graph.is_dir():
@@ -120,49 +219,124 @@ def evaluate(
     device: Device = "auto",
     inference_batch: InferenceBatch = None,
 ) -> None:
-    """Score a trained model on a labelled graph."""
+    """Score a trained model on a labelled graph.
+
+    Beside each score stands the one of a model that predicts the most frequent class of this graph for every node.
+    """
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
-    target = read_graph(graph, **parse_settings(read))
-    for name, value in estimator.scores(target, metric).items():
-        out.print(f"{name} {100 * value:.2f}", highlight=False)
-    out.print(
-        f"(selection rule {estimator.choice_.rule}, propagation α = {estimator.choice_.alpha:g})", highlight=False
-    )
+    target = read_graph(graph, **reading(read))
+    scores = estimator.scores(target, metric)
+    guess = score(metric, target, np.tile(class_shares(target), (target.num_nodes, 1)))
+    for name, value in scores.items():
+        out.print(f"{name} {100 * value:.2f} (most frequent class: {100 * guess[name]:.2f})", highlight=False)
+    expected = estimator.expected_
+    if expected and estimator.model_.metric in scores:
+        score_text = f"{100 * expected.score:.1f} ({100 * expected.low:.1f} to {100 * expected.high:.1f})"
+        out.print(f"expected {estimator.model_.metric} on an unseen graph: {score_text}", highlight=False)
+    out.print(f"(selection rule {estimator.rule_})", highlight=False)
+
+
+def class_shares(graph: Graph) -> Array:
+    """Return the share of each class among the labelled nodes."""
+    labels = graph.first_labels[graph.first_labels >= 0]
+    return np.bincount(labels, minlength=graph.num_classes) / max(1, len(labels))
 
 
 @app.command()
 def explain(
     model: Annotated[Path, typer.Argument(help="A model file that `edgemask fit` wrote.")],
     graph: Annotated[Path, typer.Argument(help="A graph with the same features as the training graphs.")],
+    node: Annotated[
+        list[str],
+        typer.Option(
+            help="Explain the prediction of this node: its id in a folder of CSV files, else its row. Can be repeated "
+            "(default: a random sample of 20 nodes)."
+        ),
+    ] = [],  # noqa: B006
+    adversary: Annotated[
+        bool,
+        typer.Option(
+            "--adversary",
+            help="Show the mask of the adversary instead: a worst case of training, not the reason of a prediction.",
+        ),
+    ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="CSV file to write with the mask and origin of every edge.")
+        Path | None, typer.Option("--output", "-o", help="CSV file to write, with a row per edge.")
     ] = None,
     read: Reading = [],  # noqa: B006
     device: Device = "auto",
     inference_batch: InferenceBatch = None,
 ) -> None:
-    """Show which edges of a graph a trained model masks.
+    """Show the edges that predictions depend on.
 
-    The table shows the edges by origin: those of the graph and those that enrichment added. An edge counts as pruned
-    if its mask is below 0.5.
+    For every edge that ends in an explained node: the derivative of the predicted probability by the weight of the
+    edge, and, for the most important edges, the change of that probability if the edge is removed.
     """
-    estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
-    mask = estimator.explain(read_graph(graph, **parse_settings(read)))
-    frame = pd.DataFrame({"source": mask.edges[0], "destination": mask.edges[1], "origin": mask.origin, "mask": mask.s})
     if output:
-        if graph.is_dir():
-            names = np.array(node_ids(graph))
-            frame = frame.assign(source=names[frame["source"]], destination=names[frame["destination"]])
+        writable(output)
+    estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
+    target = read_graph(graph, **reading(read))
+    names = np.array(node_ids(graph) if graph.is_dir() else range(target.num_nodes))
+    if adversary:
+        frame, table = adversary_table(estimator, target)
+        ends = ("source", "destination")
+    else:
+        frame, table = explanation_table(estimator, target, [row_of(n, names) for n in node] or None, names)
+        ends = ("node", "neighbour")
+    if output:
+        frame = frame.assign(**{end: names[frame[end]] for end in ends})
         with replacing(output, text=True) as sink:
             frame.to_csv(sink, index=False)
-    table = Table(title="mask by origin", title_justify="left")
+    wide().print(table)
+
+
+def row_of(node: str, names: Array) -> int:
+    """Return the row of a node that a user names.
+
+    Raises:
+        InputError: There is no such node.
+    """
+    rows = np.flatnonzero(names.astype(str) == node)
+    if not len(rows):
+        raise InputError(f"no node {node!r} in the graph")
+    return int(rows[0])
+
+
+def explanation_table(
+    estimator: EdgeMaskClassifier, target: Graph, nodes: list[int] | None, names: Array
+) -> tuple[pd.DataFrame, Table]:
+    """Return the explanation of predictions, and a table of the most important edge of each node."""
+    frame = estimator.explain(target, nodes)
+    shown = frame if nodes else frame.dropna(subset="change").sort_values("change", key=abs, ascending=False)
+    title = "edges that predictions depend on" + ("" if len(shown) <= EDGES_SHOWN else f", the {EDGES_SHOWN} strongest")
+    table = Table(title=title, title_justify="left")
+    for column in ("node", "neighbour", "predicted class", "probability", "derivative", "change if removed"):
+        table.add_column(column, justify="left" if column in ("node", "neighbour") else "right")
+    for row in shown.head(EDGES_SHOWN).itertuples(index=False):
+        node, neighbour, label, p, derivative, change = row[:6]
+        table.add_row(
+            escape(str(names[node])),
+            escape(str(names[neighbour])),
+            escape(str(estimator.classes_[label])),
+            f"{p:.3f}",
+            f"{derivative:+.3f}",
+            "" if np.isnan(change) else f"{change:+.3f}",
+        )
+    return frame.assign(**{"class": estimator.classes_[frame["class"]]}), table
+
+
+def adversary_table(estimator: EdgeMaskClassifier, target: Graph) -> tuple[pd.DataFrame, Table]:
+    """Return the adversary's mask of every edge, and a table of its mean by origin of the edges."""
+    mask = estimator.adversary(target)
+    frame = pd.DataFrame({"source": mask.edges[0], "destination": mask.edges[1], "origin": mask.origin, "mask": mask.s})
+    table = Table(title="mask of the adversary by origin (pruned: below 0.5)", title_justify="left")
     for column in ("origin", "edges", "mean mask", "pruned"):
         table.add_column(column, justify="left" if column == "origin" else "right")
     for origin, part in frame.groupby("origin", sort=False):
         table.add_row(
             str(origin), f"{len(part):,}", f"{part['mask'].mean():.3f}", f"{100 * (part['mask'] < 0.5).mean():.1f} %"
         )
-    wide().print(table)
+    return frame, table
 
 
 @app.command()
@@ -182,10 +356,11 @@ def theory(
     The checks are KKT residuals, the surrogate mask, the duality bound and the gradient formulas.
     """
     report = EdgeMaskClassifier.load(model, device=device).theory(
-        read_graph(graph, **parse_settings(read)), steps=steps, seed=seed
+        read_graph(graph, **reading(read)), steps=steps, seed=seed
     )
     for title, rows in report.tables().items():
         wide().print(grid(title, rows))
+    out.print(escape(report.verdict()), highlight=False, soft_wrap=True)
     if output:
         with replacing(output, text=True) as sink:
             sink.write(json.dumps(report.to_json(), indent=1) + "\n")

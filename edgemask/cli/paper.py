@@ -14,7 +14,7 @@ CHECKOUT = Path(edgemask.__file__).resolve().parent.parent
 
 
 def in_checkout() -> bool:
-    """Tell whether edgemask runs from a checkout of its repository."""
+    """Return whether edgemask runs from a checkout of its repository."""
     return (CHECKOUT / "paper" / "suites.py").is_file()
 
 

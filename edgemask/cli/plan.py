@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from edgemask.cli.common import Device, Reading, RecipeName, Settings, out, wide
+from edgemask.cli.common import Device, Reading, RecipeName, Settings, out, reading, wide
 from edgemask.config import parse_settings
 from edgemask.data import read_graph
 from edgemask.experiments.plan import plan as predict
@@ -36,11 +36,11 @@ def plan(
     The prediction is for `edgemask fit` on this machine. A few epochs on small parts of the graphs are measured.
     """
     prediction = predict(
-        [read_graph(p, **parse_settings(read)) for p in sources],
+        [read_graph(p, **reading(read)) for p in sources],
         method_spec(method).under(recipe, **parse_settings(settings)),
         device,
         method=method,
-        validation=[read_graph(p, **parse_settings(read)) for p in validation],
+        validation=[read_graph(p, **reading(read)) for p in validation],
     )
     table = Table(title=f"{prediction.nodes:,} nodes, {prediction.epoch_edges:,} edges per epoch", title_justify="left")
     for column in ("stage", "epochs", "time"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -14,17 +13,18 @@ from typing import Any
 
 import torch
 
-from edgemask.errors import InputError, WorkerLostError
+from edgemask.errors import WorkerLostError
 from edgemask.experiments.records import Task
 from edgemask.experiments.runner import Event, Failed, Retry, Settings, Started, out_of_memory, perform
+from edgemask.legal import Legal
 from edgemask.runtime.device import cores, free_memory, resolve_device
+from edgemask.runtime.processes import SPAWN, exit_with_driver, threads_per_worker
 
 # MiB of GPU and host memory reserved for each worker when the number of workers is chosen automatically. This is
 # several times the recorded need of the suites. A run that still runs out of device memory is run again alone.
 DEVICE_MIB, HOST_MIB = 4096, 4096
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 GRACE = 5.0  # seconds that a process has to end by itself before it is killed
-SPAWN = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
 
 
 class Local:
@@ -42,8 +42,7 @@ class Local:
     """
 
     def __init__(self, settings: Settings, jobs: int | None = None):
-        if jobs is not None and jobs < 1:
-            raise InputError(f"jobs must be at least 1, got {jobs}")
+        Legal(1, whole=True, optional=True).check("jobs", jobs)
         self.settings = settings
         self.jobs = default_jobs(settings.device) if jobs is None else jobs
 
@@ -151,7 +150,7 @@ class Worker:
 def serve(pipe: Connection[Any, Any], settings: Settings) -> None:
     """Receive tasks and send back their outcomes until the pipe is closed or the driver ends. Runs in the worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; only the driver handles it
-    threading.Thread(target=_exit_with_driver, daemon=True).start()
+    threading.Thread(target=exit_with_driver, daemon=True).start()
     pipe.send(None)
     while True:
         try:
@@ -159,20 +158,6 @@ def serve(pipe: Connection[Any, Any], settings: Settings) -> None:
         except EOFError:
             return
         pipe.send(perform(task, settings))
-
-
-def _exit_with_driver() -> None:
-    """End this process when the driver ends for any reason, because nobody would record its results."""
-    driver = multiprocessing.parent_process()
-    assert driver is not None
-    driver.join()
-    os._exit(1)
-
-
-def threads_per_worker(jobs: int) -> int:
-    """Return the threads of each of `jobs` workers: their share of the cores, but not more than OMP_NUM_THREADS."""
-    share, wanted = max(1, cores() // jobs), os.environ.get("OMP_NUM_THREADS", "")
-    return min(share, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else share
 
 
 def default_jobs(device: str) -> int:

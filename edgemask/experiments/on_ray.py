@@ -6,6 +6,7 @@ nodes that join or are lost change what is submitted next. Ray itself repeats a 
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 import signal
 import threading
@@ -21,7 +22,7 @@ import numba
 
 from edgemask.errors import InputError, MissingDependencyError
 from edgemask.experiments.local import environment
-from edgemask.experiments.needs import Need, alike, need, unknown
+from edgemask.experiments.needs import Need, need, need_key, unknown
 from edgemask.experiments.records import Task
 from edgemask.experiments.runner import Event, Failed, Outcome, Retry, Settings, Started, out_of_memory, perform
 
@@ -58,21 +59,21 @@ class OnRay:
             planning = amounts(Need(0.0 if settings.device == "cpu" else PLANNING))
             kinds: dict[str, list[int]] = {}
             for i, task in enumerate(tasks):
-                kinds.setdefault(alike(task), []).append(i)
+                kinds.setdefault(need_key(task), []).append(i)
             unplanned, ready, crowded = deque(kinds), deque[tuple[int, Need]](), set[int]()
             cluster = Cluster(ray, settings)
             while unplanned or ready or cluster.busy:
-                while ready and cluster.room(asked := amounts(ready[0][1])):
+                while ready and cluster.has_free(asked := amounts(ready[0][1])):
                     i, _ = ready.popleft()
                     cluster.send(work, i, asked, tasks[i])
                     yield i, Started()
-                while ready and not cluster.possible(asked := amounts(ready[0][1])):
-                    yield ready.popleft()[0], Failed(f"no node of the cluster has {shown(asked)}")
-                while unplanned and not ready and cluster.room(planning):
+                while ready and not cluster.has_node_for(asked := amounts(ready[0][1])):
+                    yield ready.popleft()[0], Failed(f"no node of the cluster has {resources_text(asked)}")
+                while unplanned and not ready and cluster.has_free(planning):
                     kind = unplanned.popleft()
                     cluster.send(predict_need, kind, planning, tasks[kinds[kind][0]])
-                if unplanned and not cluster.busy and not cluster.possible(planning):
-                    raise InputError(f"no node of the cluster has {shown(planning)}")
+                if unplanned and not cluster.busy and not cluster.has_node_for(planning):
+                    raise InputError(f"no node of the cluster has {resources_text(planning)}")
                 for what, asked, result in cluster.finished():
                     if isinstance(what, str):
                         first = tasks[kinds[what][0]].label
@@ -105,17 +106,17 @@ class Cluster:
         """Whether a submitted job has not ended."""
         return bool(self.submitted)
 
-    def possible(self, asked: Amounts) -> bool:
-        """Tell whether a node has these resources in total."""
+    def has_node_for(self, asked: Amounts) -> bool:
+        """Return whether a node has these resources in total."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         return any(all(node.get(name, 0) >= amount for name, amount in asked.items()) for node in nodes)
 
-    def room(self, asked: Amounts) -> bool:
-        """Tell whether a node has these resources in total and the cluster as a whole has them free."""
+    def has_free(self, asked: Amounts) -> bool:
+        """Return whether a node has these resources in total and the cluster as a whole has them free."""
         whole = self.ray.cluster_resources()
         taken = {name: sum(used[name] for _, used in self.submitted.values()) for name in asked}
         spare = all(taken[name] + asked[name] <= whole.get(name, 0) for name in asked)
-        return spare and self.possible(asked)
+        return spare and self.has_node_for(asked)
 
     def send(self, call: Callable[[Task, Settings], Any], what: str | int, asked: Amounts, task: Task) -> None:
         """Submit `call(task, settings)` as a job.
@@ -149,6 +150,51 @@ class Cluster:
             yield what, asked, result
 
 
+class RayExecutor(concurrent.futures.Executor):
+    """An executor of `concurrent.futures` whose calls run on a Ray cluster.
+
+    Args:
+        ray: The connected `ray` module.
+        cpus: CPU cores of each call.
+        gpus: GPUs of each call; a fraction is a share of one.
+    """
+
+    def __init__(self, ray: Any, cpus: float = 1.0, gpus: float = 0.0):
+        self.ray, self.cpus, self.gpus = ray, cpus, gpus
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        """Submit a call. Ray repeats it if its process or node is lost.
+
+        Args:
+            fn: The function to call. It is pickled, like its arguments.
+            *args: Its positional arguments.
+            **kwargs: Its keyword arguments.
+
+        Returns:
+            The future of the result.
+        """
+        remote = self.ray.remote(fn).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES)
+        future: concurrent.futures.Future[Any] = remote.remote(*args, **kwargs).future()
+        return future
+
+
+@contextmanager
+def ray_executor(address: str, device: str) -> Iterator[tuple[RayExecutor, int]]:
+    """Connect to a cluster and yield an executor and the number of calls that it runs at a time.
+
+    Args:
+        address: `auto`, `local` or `HOST:PORT`, as for `OnRay`.
+        device: The device of the calls: with `cuda`, each call has a GPU; otherwise a CPU core.
+
+    Raises:
+        MissingDependencyError: Ray is not installed.
+    """
+    with connected(address) as ray:
+        resources = ray.cluster_resources()
+        gpus = int(resources.get("GPU", 0)) if device != "cpu" else 0
+        yield RayExecutor(ray, 1.0, 1.0 if gpus else 0.0), gpus or max(1, int(resources.get("CPU", 1)))
+
+
 def work(task: Task, settings: Settings) -> Outcome:
     """Run a task with one thread. Runs on the cluster."""
     numba.set_num_threads(1)  # Ray limits the threads of OpenMP itself
@@ -169,7 +215,7 @@ def amounts(need: Need) -> Amounts:
     return {"CPU": 1.0, "GPU": round(need.gpus, 4), "memory": float(round((need.memory_mib or 0) * 2**20))}
 
 
-def shown(asked: Amounts) -> str:
+def resources_text(asked: Amounts) -> str:
     """Return the resources as text for messages."""
     gpu = f", {asked['GPU']:g} of a GPU" if asked["GPU"] else ""
     return f"{asked['CPU']:g} CPU{gpu} and {asked['memory'] / 2**30:.1f} GiB of memory"
@@ -186,7 +232,17 @@ def worker_settings(settings: Settings, ray: Any) -> Settings:
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Connect to a cluster and yield the `ray` module. At the end, stop all jobs of this driver."""
+    """Connect to a cluster and yield the `ray` module. At the end, stop all jobs of this driver.
+
+    Args:
+        address: `auto`, `local` or `HOST:PORT`, as for `OnRay`.
+
+    Yields:
+        The connected `ray` module.
+
+    Raises:
+        MissingDependencyError: Ray is not installed.
+    """
     try:
         import ray
     except ImportError as error:

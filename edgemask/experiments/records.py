@@ -37,7 +37,7 @@ RESULTS_REVISION = "0.3.0"
 
 Record = dict[str, Any]
 REQUIRED = ("key", "digest", "benchmark", "options", "protocol", "recipe", "seed", "data", "code", "metrics")
-DECIDING = ("benchmark", "options", "protocol", "method", "kind", "seed", "code", "also")
+DECIDING = ("benchmark", "options", "protocol", "method", "candidates", "kind", "seed", "code", "also")
 PARTS = ("curves", "explorer")  # fields that `pack` stores apart, because they are large
 
 
@@ -84,7 +84,13 @@ class Task(Protocol):
         ...
 
     def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record:
-        """Run the task and return its record, without key and digest."""
+        """Run the task and return its record, without key and digest.
+
+        Args:
+            domains: Graphs by name.
+            device: The device to compute on.
+            cache: Where enrichments are read from and stored.
+        """
         ...
 
 
@@ -300,10 +306,9 @@ def check(record: Record, place: str) -> str:
     Raises:
         RecordError: The record is not valid.
     """
+    if missing := [name for name in REQUIRED if name not in record]:
+        raise RecordError(f"{place} is not a result record: it has no field {missing[0]!r}")
     try:
-        missing = [name for name in REQUIRED if name not in record]
-        if missing:
-            raise KeyError(missing[0])
         what = identity(record)
         own, actual = _key(what, record["data"]), digest(record)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, EdgemaskError) as error:
@@ -340,7 +345,7 @@ def _parse(text: str, place: str) -> Record:
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{place} is not a result record: {error!r}") from error
     if not isinstance(record, dict):
-        raise RecordError(f"{place} is not a result record: it holds no JSON object")
+        raise RecordError(f"{place} is not a result record: it is not a JSON object")
     return record
 
 
@@ -404,7 +409,7 @@ def pack(store: ResultStore) -> list[Path]:
 
 
 def _repeats(path: Path, digests: Mapping[str, str]) -> bool:
-    """Tell whether a rejected record file has the same key and content as a record of the store."""
+    """Return whether a rejected record file has the same key and content as a record of the store."""
     if path.suffix != ".json":
         return False
     try:

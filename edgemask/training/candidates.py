@@ -24,7 +24,9 @@ SHARED: dict[str, Any] = {
     "average_from": 0.0,
     "alpha": (0.0, 0.5, 0.8, 0.9, 0.95),
     "select": "auto",
+    "spectral_budget": 10.0,  # pairs per node; smaller graphs have fewer
 }
+AUTO_RECIPE = Recipe(**SHARED)  # stands for the settings of all candidates in the record of a race
 BINARY_LR = 4e-3  # learning rate of the binary cross-entropy, whose gradients are smaller
 
 DEFAULTS: tuple[str, ...] = (
@@ -56,7 +58,8 @@ class Candidate:
 
         Args:
             name: `METHOD[:SETTING=VALUE]…`.
-            **more: Settings of all candidates of a race. Those in the name take precedence.
+            **more: Settings of all candidates of a race. Settings that define the method, such as the backbone of
+                `erm-gcn`, are not changed, and those in the name take precedence.
 
         Raises:
             InputError: The method or a setting is unknown, or a value is not legal. The message names the candidate.
@@ -67,7 +70,8 @@ class Candidate:
         method, *settings = name.split(":")
         try:
             spec = method_spec(method)
-            return cls(name, spec.make, spec.under(None, **SHARED | more | parse_settings(settings)))
+            shared = {k: v for k, v in more.items() if k not in spec.defining}
+            return cls(name, spec.make, spec.under(None, **SHARED | shared | parse_settings(settings)))
         except InputError as error:
             raise InputError(f"candidate {name!r}: {error}") from error
 
@@ -92,7 +96,8 @@ def choose_candidates(names: Sequence[str] | None, sources: Sequence[Graph], **s
         **settings: Settings of all candidates.
 
     Raises:
-        InputError: A name is unknown or repeated, a name to remove is not among the default ones, or none is left.
+        InputError: A name is unknown or repeated, a name to remove is not among the default ones, none is left, or a
+            setting would change what defines every candidate.
 
     >>> [c.name for c in choose_candidates(["erm-mlp", "irm"], [])]
     ['erm-mlp', 'irm']
@@ -101,6 +106,9 @@ def choose_candidates(names: Sequence[str] | None, sources: Sequence[Graph], **s
     if len(set(chosen)) != len(chosen):
         raise InputError(f"candidates must be distinct, got {', '.join(chosen)}")
     candidates = [Candidate.parse(name, **settings) for name in chosen]
+    for setting in settings:
+        if all(setting in method_spec(name.partition(":")[0]).defining for name in chosen):
+            raise InputError(f"{setting} defines the candidates: choose them by name instead, with candidates=…")
     if any(g.is_multilabel for g in sources):
         candidates = [c for one in candidates for c in (one, one.with_binary_loss()) if c is not None]
     return candidates

@@ -170,6 +170,7 @@ class Contender:
         """Free memory that the next epoch does not need."""
         for trainer in self.trainers:
             trainer.method.release()
+            trainer.method.networks.zero_grad(set_to_none=True)
             trainer.pool = BufferPool()
 
     def finish(

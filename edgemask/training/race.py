@@ -12,30 +12,33 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 
+from edgemask.coverage import GraphSummary
 from edgemask.enrich import Cache
-from edgemask.errors import CheckpointError, DivergenceError, InputError, MetricError, RaceWarning
+from edgemask.errors import CheckpointError, InputError, MetricError, RaceWarning, WorkerLostError
 from edgemask.graph import Array, Graph
 from edgemask.inference import Member, Propagation, tempered
-from edgemask.methods.sources import Prepared
+from edgemask.methods.edgemask import Game
 from edgemask.metrics import score, scored_nodes
+from edgemask.model import Expected, Model, Standing
 from edgemask.runtime import checkpoint
-from edgemask.runtime.device import out_of_memory
 from edgemask.runtime.distributed import started
 from edgemask.training.calibration import fit_temperature
 from edgemask.training.candidates import Candidate
-from edgemask.training.contender import Contender
 from edgemask.training.fit import Fit
-from edgemask.training.outcome import Expected, Outcome, Standing
-from edgemask.training.selection import SOURCE_VAL, check_sources
+from edgemask.training.heat import Heat, OnEpoch, Result, Task, forget_graphs, run_heat
+from edgemask.training.naming import Canonical
+from edgemask.training.selection import SOURCE_VAL, SelectionRule, Split, check_sources, resolve_rule
 from edgemask.training.trainer import Trainer
 from edgemask.training.uncertainty import replicates, standard_error
 
@@ -48,15 +51,21 @@ RESERVE = 1.5  # safety factor of the predicted time of the final training
 MAJORITY = "majority class"
 FEWEST = 30  # a race needs at least this many scored nodes
 FALLBACK = "erm-sage:epochs=200"  # the candidate that is trained if scores mean nothing
-ENRICHING_SECONDS = 2.5e-4  # rough time to enrich one node on two cores, to decide whether a budget allows it
-
-OnEpoch = Callable[[Trainer, str], None]
 
 
-def canonical(graphs: Sequence[Graph], kind: str) -> dict[str, Graph]:
-    """Return graphs in an order and with names that depend on their content only, by their original names."""
-    ordered = sorted(graphs, key=lambda g: g.hash)
-    return {g.name: g.replace(name=f"{kind}-{i}") for i, g in enumerate(ordered)}
+class Inline(Executor):
+    """An executor that runs every call at once, in this process."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call a function and return a future that holds its result."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        return future
 
 
 class Race:
@@ -73,7 +82,13 @@ class Race:
         budget: Seconds that the whole race may take, final training included. None for no limit.
         max_members: Largest number of candidates that are averaged.
         folder: Where the state is saved. A race that finds the state of the same race there continues it.
-        on_epoch: Called after every epoch with the trainer and the name of the candidate and its stage.
+        on_epoch: Called after every epoch with the trainer and the name of the candidate and its stage, if the race
+            runs in this process.
+        on_heat: Called with the name of a candidate and the round when a candidate has finished a round.
+        executor: Runs the candidates of a round side by side, for example in processes. By default they run one after
+            the other in this process. The result is the same, unless there is a budget.
+        jobs: Number of candidates that the executor runs at a time.
+        shared_disk: Whether the executor's processes can read and write `folder`.
 
     Raises:
         GraphError: The graphs do not fit together or have no labels.
@@ -94,6 +109,10 @@ class Race:
         max_members: int = MAX_MEMBERS,
         folder: str | Path | None = None,
         on_epoch: OnEpoch | None = None,
+        on_heat: Callable[[str, int], None] | None = None,
+        executor: Executor | None = None,
+        jobs: int = 1,
+        shared_disk: bool = True,
     ):
         if not candidates:
             raise InputError("a race needs at least one candidate")
@@ -101,29 +120,49 @@ class Race:
             raise InputError(f"max_members must be at least 1, got {max_members}")
         if budget is not None and not budget > 0:
             raise InputError(f"budget must be a positive number of seconds, got {budget}")
+        if jobs < 1:
+            raise InputError(f"jobs must be at least 1, got {jobs}")
+        for candidate in candidates:
+            if candidate.recipe.select != "auto":
+                raise InputError(f"candidate {candidate.name!r}: a race sets select = 'auto' itself")
         if started().size > 1:
             raise InputError("a race trains in one process: with torchrun, choose one method")
         check_sources(sources, validation, one_class=True)
-        self.sources, self.validation = canonical(sources, "source"), canonical(validation, "validation")
-        self.given_names = {g.name: name for name, g in (self.sources | self.validation).items()}
-        self.candidates, self.metric, self.seed = list(candidates), metric, seed
-        self.device, self.budget, self.max_members = torch.device(device), budget, max_members
-        self.prepared, self.on_epoch = Prepared(cache, keep=True), on_epoch
+        self.graphs = Canonical(sources, validation)
+        self.given_sources = {g.name: g.hash for g in sources}
+        self.candidates = {c.name: c for c in candidates}
+        self.budget, self.max_members = budget, max_members
+        self.on_epoch, self.on_heat = on_epoch, on_heat
+        self.executor, self.jobs, self.shared_disk = executor or Inline(), jobs, shared_disk
         self.folder = None if folder is None else Path(folder)
-        self.standings = {c.name: Standing(c.name) for c in candidates}
+        self.standings = {name: Standing(name) for name in self.candidates}
+        self.results: dict[str, Result] = {}
         self.notes: list[str] = []
-        self.replicates: dict[str, dict[str, Array]] = {}
         self.round, self.spent, self.start = 0, 0.0, time.monotonic()
+        folder_of_cache = None if cache is None else cache.folder
+        self.task = Task(self.graphs.sources, self.graphs.validation, metric, seed, str(device), folder_of_cache)
 
     # ---- the race ------------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> Model:
         """Run the race to the end and train the members.
 
         Raises:
             InputError: Every candidate failed, or the budget is too small for any of them. The message says why.
+            WorkerLostError: A process of the executor died.
+            CheckpointError: The folder holds the state of another race.
         """
         self.start = time.monotonic()
+        try:
+            if self.folder is not None:
+                return self._run(self.folder)
+            with TemporaryDirectory(prefix="edgemask-race-") as folder:
+                return self._run(Path(folder))
+        finally:
+            forget_graphs()
+
+    def _run(self, folder: Path) -> Model:
+        self.folder = folder
         try:
             self._check_scores()
             return self._race()
@@ -136,257 +175,307 @@ class Race:
         Raises:
             MetricError: They cannot. The message says why.
         """
-        for name, graph in self.sources.items():
+        for graph in self.graphs.sources:
             if len(np.unique(graph.first_labels[graph.first_labels >= 0])) < 2:
-                raise MetricError(f"all labels of graph {name!r} are the same")
-        scored = self.validation or self.sources
-        share = SOURCE_VAL if len(self.sources) == 1 and not self.validation else 1.0
-        nodes = int(share * sum(scored_nodes(g).sum() for g in scored.values()))
+                raise MetricError(f"all labels of graph {self.graphs.given[graph.name]!r} are the same")
+        scored = self.graphs.validation or self.graphs.sources
+        share = SOURCE_VAL if len(self.graphs.sources) == 1 and not self.graphs.validation else 1.0
+        nodes = int(share * sum(scored_nodes(g).sum() for g in scored))
         if nodes < FEWEST:
             raise MetricError(f"candidates would be scored on only {nodes} nodes")
 
-    def _fall_back(self, reason: str) -> Outcome:
+    def _fall_back(self, reason: str) -> Model:
         """Train a fixed candidate without selection."""
         message = f"no race was run, because scores would mean nothing ({reason}): {FALLBACK} was trained instead"
         self.notes.append(message)
-        warnings.warn(message, RaceWarning, stacklevel=4)
+        warnings.warn(message, RaceWarning, stacklevel=5)
         candidate, settings = Candidate.parse(FALLBACK), {"select": "last", "alpha": (0.0,), "eval_every": 10}
         fit = Fit(
             candidate.make,
             candidate.recipe.replace(**settings),
-            tuple(self.sources.values()),
-            metric=self.metric,
-            seed=self.seed,
-            device=self.device,
-            prepared=self.prepared,
+            self.task.sources,
+            metric=self.task.metric,
+            seed=self.task.seed,
+            device=self.task.device,
+            cache=None if self.task.cache is None else Cache(self.task.cache),
             one_class=True,
             on_epoch=self._report(FALLBACK),
         )
         trainer, choice = fit.run()
-        member = Member(FALLBACK, trainer.method, Propagation())
         board = [Standing(FALLBACK, epoch=choice.epoch, propagation="0", weight=1.0, note="not scored")]
-        return Outcome("none", [member], board, None, {FALLBACK: self._named(trainer.history)}, self.notes)
+        members = [Member(FALLBACK, trainer.method, Propagation())]
+        return self._model("none", members, board, {FALLBACK: trainer.history})
 
-    def _race(self) -> Outcome:
+    def _race(self) -> Model:
         """Run all rounds and train the members."""
         racing = self._restore()
         while self.round < len(ROUNDS) and racing:
             racing = self._run_round(racing)
             self.round += 1
-            self._save_race(racing)
+            self._save(racing)
         if not racing:
             reasons = "; ".join(f"{s.name}: {s.note}" for s in self.standings.values())
             raise InputError(f"every candidate failed: {reasons}")
         return self._finish(racing)
 
-    def _run_round(self, racing: list[Contender]) -> list[Contender]:
-        """Advance all contenders by one round, and return those that go on."""
+    def _run_round(self, racing: list[str]) -> list[str]:
+        """Advance all candidates by one round, and return those that go on."""
         allowed = BUDGET_SHARES[self.round] * (self._time_left() - self._reserve(racing))
-        begin, scored, needs = time.monotonic(), [], dict[str, float]()
-        for i, contender in enumerate(racing):
+        begin, needs, waiting = time.monotonic(), dict[str, float](), len(racing)
+
+        def heat(name: str) -> Heat:
+            nonlocal waiting
             seconds = math.inf
             if self.budget is not None:
-                seconds = max(0.0, (allowed - (time.monotonic() - begin)) / (len(racing) - i))
-                if contender.best is None and not self._affordable(contender, seconds, needs):
-                    continue
-            if self._attempt(contender, partial(self._advance, seconds=seconds)):
-                scored.append(contender)
+                seconds = max(0.0, (allowed - (time.monotonic() - begin)) * min(self.jobs, waiting) / waiting)
+            waiting -= 1
+            epochs = self.candidates[name].recipe.epochs
+            return self._heat(name, math.ceil(ROUNDS[self.round] * epochs), seconds)
+
+        scored = []
+        for name, result in self._run_heats(racing, heat):
+            if result.needs is not None:
+                needs[name] = result.needs
+                allowed_text = "the budget does not allow it"
+                note = f"left out: its first score would take about {result.needs:.0f} s, and {allowed_text}"
+                self._update(name, note=note)
+            elif self._succeeded(name, result):
+                self.results[name] = result
+                scored.append(name)
+                if result.short_of_time:
+                    self._note_once("the budget ended the race before all candidates had trained for all epochs")
+            if self.on_heat:
+                self.on_heat(name, self.round)
         if needs and not scored:
             name = min(needs, key=lambda n: needs[n])
             raise InputError(
                 f"budget = {self.budget:g} s is too small for any candidate: the cheapest one, {name}, needs about "
                 f"{needs[name]:.0f} s until its first score"
             )
-        return self._keep(scored)
+        return self._keep([name for name in racing if name in scored])
 
-    def _affordable(self, contender: Contender, seconds: float, needs: dict[str, float]) -> bool:
-        """Predict whether a contender reaches its first score in time. If not, take it out of the race."""
-        predicted = 0.0
-        if contender.candidate.recipe.enriched and not self.prepared.has_enriched:
-            predicted = ENRICHING_SECONDS * sum(g.num_nodes for g in self.sources.values())
-        if predicted <= seconds:
-            predictions: list[float] = []
-            if not self._attempt(contender, lambda c: predictions.append(c.predict_seconds())):
-                return False
-            predicted = predictions[0]
-        if predicted <= seconds:
+    def _run_heats(self, names: Sequence[str], make: Callable[[str], Heat]) -> Iterator[tuple[str, Result]]:
+        """Run a heat of each candidate, `jobs` at a time, and yield the results as they arrive.
+
+        Raises:
+            WorkerLostError: A process of the executor died.
+        """
+        waiting, running = deque(names), dict[Future[Result], str]()
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.jobs:
+                    name = waiting.popleft()
+                    inline = {"on_epoch": self._report(name)} if isinstance(self.executor, Inline) else {}
+                    running[self.executor.submit(run_heat, make(name), **inline)] = name
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    name, result = running.pop(future), future.result()
+                    if result.state is not None:
+                        self._path(name).write_bytes(result.state)
+                    yield name, result
+        except BrokenExecutor as error:
+            raise WorkerLostError(
+                "a process of the race died, perhaps because the memory was not enough: use fewer jobs; if the race "
+                "has a checkpoint folder, the same command continues it"
+            ) from error
+        finally:
+            for future in running:
+                future.cancel()
+
+    def _heat(self, name: str, until: int | None, seconds: float = math.inf) -> Heat:
+        path = self._path(name)
+        if self.shared_disk:
+            return Heat(self.task, self.candidates[name], until, seconds, path)
+        state = path.read_bytes() if path.exists() else None
+        return Heat(self.task, self.candidates[name], until, seconds, None, state)
+
+    def _succeeded(self, name: str, result: Result) -> bool:
+        """Tell whether a heat succeeded. If not, take the candidate out of the race and note the reason."""
+        if not result.failed:
             return True
-        needs[contender.name] = predicted
-        note = f"left out: its first score would take about {predicted:.0f} s, and the budget allows {seconds:.0f} s"
-        self._update(contender.name, note=note)
-        contender.trainers.clear()
+        self._update(name, note=f"failed: {result.failed}", seconds=result.seconds)
+        self.notes.append(f"{name} left the race: {result.failed}")
         return False
-
-    def _advance(self, contender: Contender, seconds: float) -> None:
-        """Train a contender until the end of the round or of its time, and score it."""
-        recipe, end = contender.candidate.recipe, time.monotonic() + seconds
-        target = math.ceil(ROUNDS[self.round] * recipe.epochs)
-        while contender.epoch < target and not contender.ended:
-            begin = time.monotonic()
-            if contender.best is not None and begin + contender.seconds / contender.epoch * recipe.eval_every > end:
-                self._note_once("the budget ended the race before all candidates had trained for all epochs")
-                break
-            contender.advance(self._report(contender.name))
-            if self.folder is not None:
-                contender.save(self._path(contender), self._task(contender))
-        contender.rest()
-        self.replicates[contender.name] = contender.replicates()
 
     def _note_once(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
 
-    def _keep(self, scored: list[Contender]) -> list[Contender]:
-        """Update the standings, and return the contenders that are not clearly behind the best one."""
-        for contender in scored:
-            best = contender.best
-            assert best is not None
-            self.standings[contender.name] = Standing(
-                contender.name,
-                best.score,
-                standard_error(self.replicates[contender.name]),
-                best.epoch,
-                str(best.propagation),
-                self.round + 1,
-                0.0,
-                contender.seconds,
+    def _keep(self, scored: list[str]) -> list[str]:
+        """Update the standings, and return the candidates that are not clearly behind the best one."""
+        for name in scored:
+            result = self.results[name]
+            error = standard_error(result.replicates)
+            self.standings[name] = Standing(
+                name, result.score, error, result.epoch, str(result.propagation), self.round + 1, 0.0, result.seconds
             )
-        if self.round + 1 == len(ROUNDS):
+        if self.round + 1 == len(ROUNDS) or not scored:
             return scored
-        if not scored:
-            return []
         leader, kept = max(scored, key=self._score), []
-        for contender in scored:
-            gap, error = self._gap(leader, contender)
+        for name in scored:
+            gap, error = self._gap(leader, name)
             if gap > BEHIND_ERRORS * error and gap > BEHIND:
-                note = f"stopped: {100 * gap:.1f} points behind {leader.name}"
-                self._update(contender.name, note=note)
+                self._update(name, note=f"stopped: {100 * gap:.1f} points behind {leader}")
             else:
-                kept.append(contender)
+                kept.append(name)
         return kept
 
-    def _score(self, contender: Contender) -> float:
-        return contender.best.score if contender.best is not None else -math.inf
+    def _score(self, name: str) -> float:
+        result = self.results.get(name)
+        return -math.inf if result is None or result.score is None else result.score
 
-    def _gap(self, leader: Contender, other: Contender) -> tuple[float, float]:
-        """Return how far a contender is behind the leader, and the standard error of the difference."""
-        error = standard_error(self.replicates[leader.name], self.replicates[other.name])
+    def _gap(self, leader: str, other: str) -> tuple[float, float]:
+        """Return how far a candidate is behind the leader, and the standard error of the difference."""
+        error = standard_error(self.results[leader].replicates, self.results[other].replicates)
         return self._score(leader) - self._score(other), error
-
-    def _attempt(self, contender: Contender, step: Callable[[Contender], Any]) -> bool:
-        """Run a step of a contender. If it diverges or does not fit, note the reason and take it out of the race.
-
-        Returns:
-            Whether the step succeeded. Errors that are not the candidate's, such as a full disk, are raised.
-        """
-        try:
-            step(contender)
-            return True
-        except (DivergenceError, InputError, MemoryError, RuntimeError) as error:
-            memory = out_of_memory(error)
-            if not memory and not isinstance(error, DivergenceError | InputError):
-                raise
-            reason = "not enough memory" if memory else str(error)
-            self._update(contender.name, note=f"failed: {reason}", seconds=contender.seconds)
-            self.notes.append(f"{contender.name} left the race: {reason}")
-            contender.trainers.clear()
-            return False
 
     def _update(self, name: str, **changes: Any) -> None:
         self.standings[name] = replace(self.standings[name], **changes)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
-    def _finish(self, racing: list[Contender]) -> Outcome:
+    def _finish(self, racing: list[str]) -> Model:
         """Choose the members, train them on all sources and calibrate them."""
-        chosen = self._members(racing)
+        chosen, scored = self._members(racing), self._scored_graphs()
+        finals = dict(self._run_heats(self._affordable(chosen), lambda name: self._heat(name, None)))
         members: list[Member] = []
         histories, held_out = {}, []
-        for contender in chosen:
-            if members and self.budget is not None and self._final_time(contender) > self._time_left():
-                self._update(contender.name, note="left out: the budget does not allow its final training")
-                self.notes.append(f"the budget ended before {contender.name} could be trained on all sources")
+        for name in chosen:
+            if name not in finals or not self._succeeded(name, finals[name]):
                 continue
-            trained: list[Trainer] = []
-            if not self._attempt(contender, partial(self._train, trained=trained)):
-                continue
-            best, graphs = contender.best, contender.scored_graphs()
-            assert best is not None
-            temperature = fit_temperature(graphs, best.predictions)
-            members.append(Member(contender.name, trained[0].method, best.propagation, temperature))
-            histories[contender.name] = self._named(trained[0].history)
-            held_out.append({n: tempered(p.astype(np.float64), temperature) for n, p in best.predictions.items()})
-            contender.rest()
+            result = self.results[name]
+            temperature = fit_temperature(scored, result.predictions)
+            members.append(Member(name, self._method(name, finals[name]), result.propagation, temperature))
+            histories[name] = finals[name].history
+            held_out.append({n: tempered(p.astype(np.float64), temperature) for n, p in result.predictions.items()})
         if not members:
             reasons = "; ".join(f"{s.name}: {s.note}" for s in self.standings.values() if s.note)
             raise InputError(f"every member failed in its final training: {reasons}")
         for member in members:
             self._update(member.name, weight=1 / len(members))
-        expected = self._expected(chosen[0].scored_graphs(), held_out)
+        means = {n: np.asarray(np.mean([own[n] for own in held_out], axis=0)) for n in scored}
+        majority, majority_replicates = self._majority()
         board = sorted(
-            [*self.standings.values(), self._majority(chosen[0])],
+            [*self.standings.values(), majority],
             key=lambda s: (-s.weight, -math.inf if s.score is None else -s.score, s.name),
         )
-        self._warn(board, chosen)
-        return Outcome(chosen[0].rule.name, members, board, expected, histories, self.notes)
+        self._warn(majority, majority_replicates, members[0].name)
+        return self._model(self.rule.name, members, board, histories, self._expected(scored, means), means)
 
-    def _members(self, racing: list[Contender]) -> list[Contender]:
-        """Return the best contender and those that cannot be told from it, best first."""
-        ranked = sorted(racing, key=lambda c: (-self._score(c), self.candidates.index(c.candidate)))
-        members = []
-        for contender in ranked:
-            gap, error = self._gap(ranked[0], contender)
-            if gap <= min(max(TIE_ERRORS * error, TIE_LEAST), TIE_MOST):
-                members.append(contender)
+    def _affordable(self, chosen: Sequence[str]) -> list[str]:
+        """Return the members whose final training fits into the budget, at least the first one."""
+        if self.budget is None:
+            return list(chosen)
+        kept, needed = list[str](), 0.0
+        for name in chosen:
+            needed += self._final_time(name)
+            if kept and needed / min(self.jobs, len(kept) + 1) > self._time_left():
+                self._update(name, note="left out: the budget does not allow its final training")
+                self.notes.append(f"the budget ended before {name} could be trained on all sources")
+                needed -= self._final_time(name)
             else:
-                self._update(contender.name, note=f"{100 * gap:.1f} points behind {ranked[0].name}")
-        for contender in members[self.max_members :]:
-            self._update(contender.name, note=f"left out: more than {self.max_members} members")
+                kept.append(name)
+        return kept
+
+    def _method(self, name: str, final: Result) -> Any:
+        """Return the trained method of a member."""
+        candidate, first, device = self.candidates[name], self.task.sources[0], torch.device(self.task.device)
+        make, recipe = candidate.make, candidate.recipe
+        method = make(recipe, first.num_features, first.num_classes, self.task.seed, device)
+        method.networks.load_state_dict(final.weights)
+        if isinstance(method, Game):
+            method.lam.fill_(final.numbers["lam"])
+        return method
+
+    def _model(
+        self,
+        rule: str,
+        members: list[Member],
+        board: list[Standing],
+        histories: Mapping[str, list[dict[str, float]]],
+        expected: Expected | None = None,
+        means: Mapping[str, Array] | None = None,
+    ) -> Model:
+        """Return the fitted model, with the user's names of the graphs."""
+        means, given = means or {}, self.graphs.given
+        graphs = {g.name: g for g in (*self.task.sources, *self.task.validation)}
+        return Model(
+            members=members,
+            classes=self.task.sources[0].classes,
+            rule=f"auto, {rule}",
+            leaderboard=board,
+            metric=self.task.metric,
+            seed=self.task.seed,
+            expected=expected,
+            histories={name: self.graphs.history(h) for name, h in histories.items()},
+            sources=self.given_sources,
+            summaries=[GraphSummary.of(g.replace(name=given[n]), means.get(n)) for n, g in graphs.items()],
+            notes=self.notes,
+        )
+
+    def _members(self, racing: list[str]) -> list[str]:
+        """Return the best candidate and those that cannot be told from it, best first."""
+        order = list(self.candidates)
+        ranked = sorted(racing, key=lambda name: (-self._score(name), order.index(name)))
+        members = []
+        for name in ranked:
+            gap, error = self._gap(ranked[0], name)
+            if gap <= min(max(TIE_ERRORS * error, TIE_LEAST), TIE_MOST):
+                members.append(name)
+            else:
+                self._update(name, note=f"{100 * gap:.1f} points behind {ranked[0]}")
+        for name in members[self.max_members :]:
+            self._update(name, note=f"left out: more than {self.max_members} members")
         return members[: self.max_members]
 
-    def _train(self, contender: Contender, trained: list[Trainer]) -> None:
-        """Append the final trainer of a contender, which continues from its saved state if there is one."""
-        path = self._path(contender, "final") if self.folder is not None else None
-        trained.append(contender.finish(self._report(contender.name), path, self._task(contender)))
+    @property
+    def rule(self) -> SelectionRule:
+        """The rule that decides which graphs candidates are scored on."""
+        recipe = next(iter(self.candidates.values())).recipe
+        return resolve_rule(recipe, self.task.sources, self.task.validation)
 
-    def _expected(self, graphs: Mapping[str, Graph], held_out: list[dict[str, Array]]) -> Expected:
+    def _scored_graphs(self) -> dict[str, Graph]:
+        """Return the graphs that candidates are scored on, by name."""
+        return {g.name: g for split in self._splits() for g in split.score_on}
+
+    def _splits(self) -> list[Split]:
+        """Return the data of every training that is scored."""
+        rule, task = self.rule, self.task
+        stages: list[str | None] = [s for s in rule.stages(task.sources) if s is not None]
+        return [rule.split(task.sources, task.validation, stage, task.seed) for stage in stages or [None]]
+
+    def _expected(self, graphs: Mapping[str, Graph], means: Mapping[str, Array]) -> Expected:
         """Score the average of the members' predictions on the scored graphs."""
-        values, ends = {}, []
+        values, ends, metric = {}, [], self.task.metric
         for name, graph in graphs.items():
-            p = np.mean([own[name] for own in held_out], axis=0)
-            values[self.given_names[name]] = value = score((self.metric,), graph, p)[self.metric]
-            reach = 2 * standard_error({name: replicates(self.metric, graph, p)})
+            values[self.graphs.given[name]] = value = score((metric,), graph, means[name])[metric]
+            reach = 2 * standard_error({name: replicates(metric, graph, means[name])})
             ends += [value - reach, value + reach]
         return Expected(float(np.mean(list(values.values()))), max(0.0, min(ends)), min(1.0, max(ends)), values)
 
-    def _majority(self, contender: Contender) -> Standing:
-        """Return the standing of the most frequent class of the training nodes."""
-        values, errors = [], {}
-        for trainer in contender.trainers:
-            counts = sum(
-                np.bincount(s.domain.labels()[s.train].cpu().numpy(), minlength=trainer.method.num_classes)
-                for s in trainer.sources
-            )
-            for evaluated in trainer.eval_graphs:
-                p = np.tile(counts / np.sum(counts), (evaluated.graph.num_nodes, 1))
-                values.append(score((self.metric,), evaluated.graph, p)[self.metric])
-                errors[evaluated.graph.name] = replicates(self.metric, evaluated.graph, p)
-        self.replicates[MAJORITY] = errors
-        return Standing(MAJORITY, float(np.mean(values)), standard_error(errors), note="reference")
+    def _majority(self) -> tuple[Standing, dict[str, Array]]:
+        """Return the standing of the most frequent class of the training nodes, and its replicates."""
+        task, values, errors = self.task, [], {}
+        for split in self._splits():
+            pairs = zip(split.train, split.nodes, strict=True)
+            counts = sum(np.bincount(g.first_labels[nodes], minlength=g.num_classes) for g, nodes in pairs)
+            for graph in split.score_on:
+                p = np.tile(counts / np.sum(counts), (graph.num_nodes, 1))
+                values.append(score((task.metric,), graph, p)[task.metric])
+                errors[graph.name] = replicates(task.metric, graph, p)
+        return Standing(MAJORITY, float(np.mean(values)), standard_error(errors), note="reference"), errors
 
-    def _warn(self, board: list[Standing], chosen: list[Contender]) -> None:
+    def _warn(self, majority: Standing, majority_replicates: Mapping[str, Array], best: str) -> None:
         """Warn if the best candidate is not clearly better than the majority class."""
-        majority = next(s.score for s in board if s.name == MAJORITY)
-        assert majority is not None
-        error = standard_error(self.replicates[chosen[0].name], self.replicates[MAJORITY])
-        if self._score(chosen[0]) - majority <= 2 * error:
+        assert majority.score is not None
+        error = standard_error(self.results[best].replicates, majority_replicates)
+        if self._score(best) - majority.score <= 2 * error:
             message = (
-                f"the best candidate, {chosen[0].name}, scores {100 * self._score(chosen[0]):.1f} on nodes it was not "
-                f"trained on, hardly more than the most frequent class ({100 * majority:.1f}): do not expect the model "
-                "to be better than a guess"
+                f"the best candidate, {best}, scores {100 * self._score(best):.1f} on nodes it was not "
+                f"trained on, hardly more than the most frequent class ({100 * majority.score:.1f}): do not expect the "
+                "model to be better than a guess"
             )
             self.notes.append(message)
-            warnings.warn(message, RaceWarning, stacklevel=4)
+            warnings.warn(message, RaceWarning, stacklevel=6)
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
@@ -394,115 +483,96 @@ class Race:
         """Return the seconds of the budget that are left."""
         return math.inf if self.budget is None else self.budget - self.spent - (time.monotonic() - self.start)
 
-    def _reserve(self, racing: list[Contender]) -> float:
-        """Return the time to keep for the final training of the best contender so far."""
+    def _reserve(self, racing: Sequence[str]) -> float:
+        """Return the time to keep for the final training of the best candidate so far."""
         if self.budget is None:
             return 0.0
-        scored = [c for c in racing if c.best is not None]
+        scored = [name for name in racing if name in self.results]
         return RESERVE * self._final_time(max(scored, key=self._score)) if scored else 0.0
 
-    def _final_time(self, contender: Contender) -> float:
-        """Predict the seconds of the final training of a contender."""
-        best = contender.best
-        if best is None or best.weights:
+    def _final_time(self, name: str) -> float:
+        """Predict the seconds of the final training of a candidate."""
+        result = self.results[name]
+        if result.held:
             return 0.0
         # Leaving out each of M sources in turn trains every source M - 1 times per epoch.
-        return contender.seconds / contender.epoch * best.epoch / max(1, len(self.sources) - 1)
+        return result.seconds / result.trained * result.epoch / max(1, len(self.task.sources) - 1)
 
     # ---- saved state ---------------------------------------------------------------------------------------------
 
-    def _path(self, contender: Contender, kind: str = "race") -> Path:
+    def _path(self, name: str) -> Path:
         assert self.folder is not None
-        return self.folder / f"{kind}-{self.candidates.index(contender.candidate):02d}.ckpt"
+        return self.folder / f"race-{list(self.candidates).index(name):02d}.ckpt"
 
-    def _task(self, contender: Contender) -> dict[str, Any]:
-        return {"candidate": contender.name, **contender.fit._task()}
-
-    def _race_task(self) -> dict[str, Any]:
+    def _described(self) -> dict[str, Any]:
         """Return everything that makes two races the same."""
         return {
-            "candidates": {c.name: c.recipe.to_json() for c in self.candidates},
-            "sources": [g.hash for g in self.sources.values()],
-            "validation": [g.hash for g in self.validation.values()],
-            "metric": self.metric,
-            "seed": self.seed,
+            "candidates": {c.name: c.recipe.to_json() for c in self.candidates.values()},
+            "sources": [g.hash for g in self.task.sources],
+            "validation": [g.hash for g in self.task.validation],
+            "metric": self.task.metric,
+            "seed": self.task.seed,
         }
 
-    def _save_race(self, racing: list[Contender]) -> None:
-        if self.folder is None:
-            return
+    def _save(self, racing: list[str]) -> None:
+        """Save the state between two rounds."""
+        assert self.folder is not None
+        tensors, results = dict[str, torch.Tensor](), dict[str, Any]()
+        for name, result in self.results.items():
+            how = result.propagation
+            results[name] = {
+                "score": result.score, "epoch": result.epoch, "propagation": [how.alpha, how.of],
+                "trained": result.trained, "ended": result.ended, "seconds": result.seconds, "held": result.held,
+            }  # fmt: skip
+            for kind in ("predictions", "replicates"):
+                arrays: Mapping[str, Array] = getattr(result, kind)
+                tensors |= {f"{name}/{kind}/{graph}": torch.tensor(a) for graph, a in arrays.items()}
         meta = {
-            "task": self._race_task(),
+            "task": self._described(),
             "round": self.round,
-            "racing": [c.name for c in racing],
+            "racing": racing,
             "standings": [asdict(s) for s in self.standings.values()],
+            "results": results,
             "notes": self.notes,
             "spent": self.spent + time.monotonic() - self.start,
         }
-        checkpoint.write(self.folder / "race.ckpt", "race", {}, meta)
+        checkpoint.write(self.folder / "race.ckpt", "race", tensors, meta)
 
-    def _restore(self) -> list[Contender]:
-        """Return the contenders that are still racing, in the state that the folder holds."""
-        racing = [c.name for c in self.candidates]
-        if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            path = self.folder / "race.ckpt"
-            if path.exists():
-                _, meta = checkpoint.read(path, "race")
-                if meta["task"] != self._race_task():
-                    raise CheckpointError(f"{path} is the state of another race: use another folder, or remove it")
-                racing, self.round, self.notes = meta["racing"], meta["round"], meta["notes"]
-                self.standings = {s["name"]: Standing(**s) for s in meta["standings"]}
-                self.spent = meta["spent"]
-        contenders = []
-        for candidate in self.candidates:
-            if candidate.name not in racing:
-                continue
-            contender = self._contender(candidate)
-            if contender is not None:
-                contenders.append(contender)
-        return contenders
+    def _restore(self) -> list[str]:
+        """Return the candidates that are still racing, after restoring the state that the folder holds.
 
-    def _contender(self, candidate: Candidate) -> Contender | None:
-        """Return a contender, with its saved state if there is one; None if its settings do not suit the graphs."""
-        try:
-            contender = Contender(
-                candidate,
-                tuple(self.sources.values()),
-                tuple(self.validation.values()),
-                metric=self.metric,
-                seed=self.seed,
-                device=self.device,
-                prepared=self.prepared,
-            )
-        except InputError as error:
-            self._update(candidate.name, note=f"failed: {error}")
-            self.notes.append(f"{candidate.name} left the race: {error}")
-            return None
-        if self.folder is not None and (path := self._path(contender)).exists():
-            contender.load(path, self._task(contender))
-            if contender.best is not None:
-                self.replicates[contender.name] = contender.replicates()
-        return contender
+        Raises:
+            CheckpointError: It is the state of another race.
+        """
+        assert self.folder is not None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / "race.ckpt"
+        if not path.exists():
+            return list(self.candidates)
+        tensors, meta = checkpoint.read(path, "race")
+        if meta["task"] != self._described():
+            raise CheckpointError(f"{path} is the state of another race: use another folder, or remove it")
+        self.round, self.notes, self.spent = meta["round"], meta["notes"], meta["spent"]
+        self.standings = {s["name"]: Standing(**s) for s in meta["standings"]}
+        for name, own in meta["results"].items():
+            arrays = {
+                kind: {n: t.numpy() for n, t in checkpoint.unpack(f"{name}/{kind}", tensors).items()}
+                for kind in ("predictions", "replicates")
+            }
+            alpha, of = own["propagation"]
+            self.results[name] = Result(**own | arrays | {"propagation": Propagation(alpha, of)})
+        racing: list[str] = meta["racing"]
+        return racing
 
     # ---- names ---------------------------------------------------------------------------------------------------
 
     def _report(self, name: str) -> OnEpoch | None:
-        """Return a callback for a contender that calls the user's with the given names of the sources."""
+        """Return a callback for a candidate that calls the user's with the given names of the sources."""
         if self.on_epoch is None:
             return None
         user = self.on_epoch
 
         def on_epoch(trainer: Trainer, stage: str) -> None:
-            user(trainer, f"{name}, {self._renamed(stage)}")
+            user(trainer, f"{name}, {self.graphs.text(stage)}")
 
         return on_epoch
-
-    def _renamed(self, text: str) -> str:
-        """Replace the name of a graph at the end of a text by the name that the user gave it."""
-        head, _, last = text.rpartition(" ")
-        return f"{head} {self.given_names[last]}" if last in self.given_names else text
-
-    def _named(self, history: list[dict[str, float]]) -> list[dict[str, float]]:
-        """Return a history with the user's names of the sources."""
-        return [{self._renamed(key): value for key, value in record.items()} for record in history]

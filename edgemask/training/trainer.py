@@ -169,12 +169,16 @@ class Trainer:
 
     def logits(self, evaluated: EvalGraph) -> Tensor:
         """Return a graph's logits before propagation, with the weights of `weights`."""
-        method = self.method
-        current = {name: t.clone() for name, t in method.networks.state_dict().items()}
-        method.networks.load_state_dict(self.weights())
-        logits = raw_logits(method, evaluated.domain, evaluated.edges)
-        method.networks.load_state_dict(current)
-        return logits
+        if self.average is None:
+            return raw_logits(self.method, evaluated.domain, evaluated.edges)
+        now = self.method.networks.state_dict()  # tensors that share the memory of the weights
+        names = list(self.average)
+        weights, kept = [now[name] for name in names], [now[name].clone() for name in names]
+        torch._foreach_copy_(weights, [self.average[name] for name in names])
+        try:
+            return raw_logits(self.method, evaluated.domain, evaluated.edges)
+        finally:
+            torch._foreach_copy_(weights, kept)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return everything the next epoch depends on: tensors, and plain numbers."""

@@ -22,6 +22,7 @@ from edgemask.metrics import micro_f1
 
 TINY = ("epochs=3", "clusters=5", "k=3", "hidden=8", "mask_projection=8", "mask_hidden=8", "alpha=0,0.5")
 SETS = [part for setting in TINY for part in ("--set", setting)]
+ROBUST = ["--method", "robust", *SETS]
 A, B, C = demo_family(80).values()
 
 
@@ -255,8 +256,9 @@ def graphs(request, tmp_path: Path) -> list[Path]:
 def test_fit_predict_evaluate_explain(graphs: list[Path], tmp_path: Path):
     a, b, c = graphs
     model = tmp_path / "[models]" / "model"
-    fitted = call("fit", a, b, "--model", model, *SETS, "--seed", 2, "--device", "cpu")
-    assert "selection rule leave-one-source-out: epoch 3, propagation α = " in fitted.stdout
+    fitted = call("fit", a, b, "--model", model, *ROBUST, "--seed", 2, "--device", "cpu")
+    assert "selection rule: leave-one-source-out" in fitted.stdout
+    assert "edgemask-dg-star" in fitted.stdout
     assert f"model: {model}" in fitted.stdout
     assert fitted.stderr == ""
 
@@ -272,10 +274,17 @@ def test_fit_predict_evaluate_explain(graphs: list[Path], tmp_path: Path):
     assert call("predict", model, c, "--device", "cpu").stdout == (tmp_path / "p.csv").read_text()
 
     text = call("evaluate", model, c, "--metric", "micro_f1", "--device", "cpu").stdout
-    assert text.splitlines()[0] == f"micro_f1 {100 * micro_f1(C.y, p):.2f}"
+    guess = np.bincount(C.y).max() / C.num_nodes
+    assert text.splitlines()[0] == f"micro_f1 {100 * micro_f1(C.y, p):.2f} (most frequent class: {100 * guess:.2f})"
     assert "selection rule leave-one-source-out" in text
 
-    text = call("explain", model, c, "--output", tmp_path / "mask.csv", "--device", "cpu").stdout
+    explained = ("explain", model, c, "--node", 3, "--node", 5, "--output", tmp_path / "edges.csv", "--device", "cpu")
+    assert "change if removed" in call(*explained).stdout
+    edges = pd.read_csv(tmp_path / "edges.csv")
+    assert set(edges["node"]) == {3, 5}
+    assert len(edges) == np.isin(C.edges[1], [3, 5]).sum()
+
+    text = call("explain", model, c, "--adversary", "--output", tmp_path / "mask.csv", "--device", "cpu").stdout
     edges = pd.read_csv(tmp_path / "mask.csv")
     assert list(edges.columns) == ["source", "destination", "origin", "mask"]
     assert (edges["origin"] == "original").sum() == C.num_edges
@@ -285,13 +294,27 @@ def test_fit_predict_evaluate_explain(graphs: list[Path], tmp_path: Path):
         assert f"{part['mask'].mean():.3f}" in text
 
 
+def test_by_default_several_models_compete(tmp_path: Path):
+    for graph in (A, B, C):
+        write_graph(graph, tmp_path / f"{graph.name}.npz")
+    few = ("--candidates", "erm-mlp,erm-gcn", "--set", "epochs=20", "--set", "hidden=8", "--device", "cpu")
+    fit = ("fit", "alpha.npz", "beta.npz", "--model", "model", *few, "--checkpoint", "race")
+    text = call(*fit).stdout
+    for part in ("leaderboard", "erm-mlp", "erm-gcn", "majority class", "selection rule: auto, leave-one-source-out"):
+        assert part in text
+    assert "expect a micro_f1 of about" in " ".join(text.split())
+    assert (tmp_path / "race" / "race.ckpt").exists()
+    assert call(*fit).stdout.splitlines()[3] == text.splitlines()[3]  # continues from the saved state
+    assert "expected micro_f1 on an unseen graph" in call("evaluate", "model", "gamma.npz", "--device", "cpu").stdout
+
+
 @pytest.mark.slow
 def test_training_in_batches_and_inference_in_blocks(tmp_path: Path):
     for graph in (A, B, C):
         write_graph(graph, tmp_path / f"{graph.name}.npz")
     batches = ("--set", "batch_size=30", "--set", "fan_out=5,4,3", "--set", "shards=2")
-    call("fit", "alpha.npz", "beta.npz", "--model", "model", *SETS, *batches, "--device", "cpu")
-    recipe = EdgeMaskClassifier.load("model", device="cpu").method_.recipe
+    call("fit", "alpha.npz", "beta.npz", "--model", "model", *ROBUST, *batches, "--device", "cpu")
+    recipe = EdgeMaskClassifier.load("model", device="cpu").members_[0].method.recipe
     assert (recipe.batch_size, recipe.fan_out, recipe.shards) == (30, (5, 4, 3), 2)
     whole, blocks = (
         call("evaluate", "model", "gamma.npz", "--device", "cpu", *extra).stdout
@@ -299,7 +322,7 @@ def test_training_in_batches_and_inference_in_blocks(tmp_path: Path):
     )
     assert blocks == whole
     call("predict", "model", "gamma.npz", "-o", "p.csv", "--inference-batch", 20, "--device", "cpu")
-    call("explain", "model", "gamma.npz", "-o", "mask.csv", "--inference-batch", 20, "--device", "cpu")
+    call("explain", "model", "gamma.npz", "--adversary", "-o", "mask.csv", "--inference-batch", 20, "--device", "cpu")
     assert len(pd.read_csv("p.csv")) == C.num_nodes
 
 
@@ -312,10 +335,12 @@ def test_nodes_of_a_folder_keep_their_ids(tmp_path: Path):
         edges = (tmp_path / graph.name / "edges.csv").read_text().splitlines()
         renamed = [edges[0], *(f"node-{a},node-{b}" for a, b in (line.split(",") for line in edges[1:]))]
         (tmp_path / graph.name / "edges.csv").write_text("\n".join(renamed) + "\n")
-    call("fit", "alpha", "beta", "--model", "model", *SETS, "--device", "cpu")
+    call("fit", "alpha", "beta", "--model", "model", *ROBUST, "--device", "cpu")
     call("predict", "model", "gamma", "--output", "p.csv", "--device", "cpu")
     assert pd.read_csv("p.csv")["node"].tolist() == [f"node-{i}" for i in range(C.num_nodes)]
-    call("explain", "model", "gamma", "--output", "mask.csv", "--device", "cpu")
+    call("explain", "model", "gamma", "--node", "node-7", "--output", "edges.csv", "--device", "cpu")
+    assert set(pd.read_csv("edges.csv")["node"]) == {"node-7"}
+    call("explain", "model", "gamma", "--adversary", "--output", "mask.csv", "--device", "cpu")
     assert pd.read_csv("mask.csv")["source"].str.startswith("node-").all()
 
 
@@ -324,17 +349,18 @@ def test_read_options_apply_to_every_graph(tmp_path: Path, monkeypatch, capsys):
         write_graph(graph, tmp_path / graph.name)
     with (tmp_path / "beta" / "edges.csv").open("a") as file:
         file.write("3,3\n")
-    said = complaint(monkeypatch, capsys, "fit", "alpha", "beta", "--model", "m", *SETS)
+    said = complaint(monkeypatch, capsys, "fit", "alpha", "beta", "--model", "m", *ROBUST)
     assert "edges: edge" in said
     assert "self-loop on node 3" in said
-    call("fit", "alpha", "beta", "--model", "m", *SETS, "--read", "self_loops=drop", "--device", "cpu")
+    call("fit", "alpha", "beta", "--model", "m", *ROBUST, "--read", "self_loops=drop", "--device", "cpu")
 
 
 def test_theory_prints_every_check(tmp_path: Path):
     for graph in (A, B, C):
         write_graph(graph, tmp_path / f"{graph.name}.npz")
-    call("fit", "alpha.npz", "beta.npz", "--model", "model", *SETS, "--device", "cpu")
+    call("fit", "alpha.npz", "beta.npz", "--model", "model", *ROBUST, "--device", "cpu")
     text = call("theory", "model", "gamma.npz", "--steps", 2, "--output", "theory.json", "--device", "cpu").stdout
+    assert EdgeMaskClassifier.load("model", device="cpu").theory(C, steps=2).verdict().split(".")[0] in text
     for title in ("KKT residuals", "agreement of the learned mask", "weak duality", "gradient formulas"):
         assert title in text
     report = json.loads((tmp_path / "theory.json").read_text())
@@ -345,7 +371,7 @@ def test_theory_prints_every_check(tmp_path: Path):
 def test_predictions_name_the_users_classes(tmp_path: Path):
     for graph in (A, B, C):
         write_graph(graph.replace(classes=("ant", "bee", "cat", "dog", "eel")), tmp_path / f"{graph.name}.npz")
-    call("fit", "alpha.npz", "beta.npz", "--model", "model", *SETS, "--device", "cpu")
+    call("fit", "alpha.npz", "beta.npz", "--model", "model", *ROBUST, "--device", "cpu")
     call("predict", "model", "gamma.npz", "--output", "p.csv", "--device", "cpu")
     frame = pd.read_csv(tmp_path / "p.csv")
     assert list(frame.columns[2:]) == ["p:ant", "p:bee", "p:cat", "p:dog", "p:eel"]
@@ -354,13 +380,13 @@ def test_predictions_name_the_users_classes(tmp_path: Path):
 
 def test_validation_graphs_are_used_for_selection(graphs: list[Path]):
     a, b, c = graphs
-    text = call("fit", a, "--validation", b, "--validation", c, "--model", "model", *SETS, "--device", "cpu").stdout
-    assert "selection rule validation" in text
+    text = call("fit", a, "--validation", b, "--validation", c, "--model", "model", *ROBUST, "--device", "cpu").stdout
+    assert "selection rule: validation" in text
 
 
 def test_a_checkpoint_of_another_fit_is_refused(monkeypatch, capsys, tmp_path: Path):
     write_graph(A, tmp_path / "a.npz")
-    fit = ("fit", "a.npz", "--model", "model", "--checkpoint", "state", *SETS, "--device", "cpu")
+    fit = ("fit", "a.npz", "--model", "model", "--checkpoint", "state", *ROBUST, "--device", "cpu")
     call(*fit)
     said = complaint(monkeypatch, capsys, *fit, "--seed", 1)
     assert said == "error: state is a checkpoint of another task: its seed is 0, here 1"
@@ -370,7 +396,7 @@ def test_a_graph_that_does_not_match_the_model_is_reported(monkeypatch, capsys, 
     write_graph(A, tmp_path / "a.npz")
     write_graph(A.replace(x=np.ones((80, 9))), tmp_path / "narrow.npz")
     write_graph(A.without_labels(), tmp_path / "bare.npz")
-    call("fit", "a.npz", "--model", "model", *SETS, "--device", "cpu")
+    call("fit", "a.npz", "--model", "model", *ROBUST, "--device", "cpu")
     assert "graph 'alpha', x: 9 features" in complaint(monkeypatch, capsys, "predict", "model", "narrow.npz")
     assert "graph 'alpha' has no labels" in complaint(monkeypatch, capsys, "evaluate", "model", "bare.npz")
     write_graph(A.replace(classes=tuple(f"other {c}" for c in A.classes)), tmp_path / "renamed.npz")
@@ -386,7 +412,16 @@ def test_a_graph_that_does_not_match_the_model_is_reported(monkeypatch, capsys, 
         (["--read", "nope=1"], "a.npz: no option 'nope' for reading a graph"),
         (["--model", "."], ". is a folder, not a file to write"),
         (["--model", "a.npz/model"], "a.npz/model cannot be written"),
-        (["--checkpoint", "a.npz/state"], "a.npz/state cannot be written"),
+        (["--checkpoint", "a.npz/state"], "a.npz/state/race.ckpt cannot be written"),
+        (["--checkpoint", "a.npz/state", "--method", "robust"], "a.npz/state cannot be written"),
+        (["--set", "seed=3"], "no setting 'seed': use the option --seed"),
+        (["--set", "max_members=3"], "no setting 'max_members': use the option --max-members"),
+        (["--read", "path=b.npz"], "no option 'path' for reading a graph"),
+        (["--budget", "soon"], "expected a time such as 90s, 10m or 2h, got 'soon'"),
+        (["--method", "cake"], "no method 'cake'"),
+        (["--candidates", "erm-gcn,cake"], "candidate 'cake': no method 'cake'"),
+        (["--method", "erm-gcn", "--candidates", "erm-gcn"], "candidates needs method = 'auto'"),
+        (["--method", "erm-gcn", "--ray", "auto"], "--ray needs method auto"),
     ],
 )
 def test_input_and_output_problems_are_reported_before_training(monkeypatch, capsys, tmp_path: Path, given, why):

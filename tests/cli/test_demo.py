@@ -22,7 +22,7 @@ def shown(tmp_path_factory):
         return r.replace(epochs=3, hidden=8, k=min(r.k, 3), clusters=min(r.clusters, 5), alpha=r.alpha[:2])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "settled", short)
+        patch.setattr(demo, "demo_recipe", short)
         groups = demo.run_demo(console, picture, seed=1, nodes=150)
     return console.file.getvalue(), groups, picture
 
@@ -54,4 +54,4 @@ def test_the_picture_is_written(shown):
 
 def test_the_demo_trains_half_as_many_epochs_as_a_benchmark():
     for name in demo.METHODS:
-        assert demo.settled(name) == method_spec(name).recipe.replace(epochs=method_spec(name).recipe.epochs // 2)
+        assert demo.demo_recipe(name) == method_spec(name).recipe.replace(epochs=method_spec(name).recipe.epochs // 2)

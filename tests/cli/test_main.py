@@ -75,6 +75,11 @@ def test_every_command_and_option_has_a_help_text_that_is_printed_in_full():
             assert "[" not in text, f"{name}: {parameter.name}: square brackets are markup and are not printed"
 
 
+def test_a_paragraph_of_a_help_text_is_one_line_so_that_the_terminal_wraps_it():
+    for name, command in commands().items():
+        assert all("\n" not in paragraph for paragraph in command.help.split("\n\n")), name
+
+
 @pytest.mark.parametrize("name", ["", *commands()])
 def test_every_command_prints_its_help(name):
     for option in ("-h", "--help"):

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from edgemask.cli import app
-from edgemask.errors import InputError
+from edgemask.errors import FileError, InputError
 from edgemask.experiments.records import ResultStore, write_pack
 from edgemask.methods.registry import method_spec
 from edgemask.report.suite import CellSpec, RunSet, Suite, TableSpec
@@ -165,6 +165,14 @@ def test_results_are_packed_and_checked(tmp_path: Path):
     assert said.stderr.startswith("results/synthetic/erm-mlp.jsonl, line 2 was changed after it was written")
     result = CliRunner().invoke(app, ["results", "pack"])
     assert "nothing was packed: results/synthetic/erm-mlp.jsonl, line 2 was changed" in str(result.exception)
+
+
+@pytest.mark.parametrize("command", ["check", "pack"])
+def test_a_missing_folder_of_results_is_an_error(command: str, tmp_path: Path):
+    result = CliRunner().invoke(app, ["results", command, "nofolder"])
+    assert isinstance(result.exception, FileError)
+    assert str(result.exception) == "there is no folder nofolder"
+    assert list(tmp_path.iterdir()) == []
 
 
 def few(tmp_path: Path) -> Path:

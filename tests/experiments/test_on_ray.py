@@ -12,16 +12,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(HERE := Path(__file__).resolve().parent))  # workers must be able to import the toy tasks
 from toy_task import OPTIONS, Toy, notes
 
+from edgemask import EdgeMaskClassifier
 from edgemask.config import Recipe
 from edgemask.data import benchmark
 from edgemask.errors import MissingDependencyError
 from edgemask.experiments import on_ray
-from edgemask.experiments.needs import CONTEXT_MIB, MARGIN, Need, alike, need
+from edgemask.experiments.needs import CONTEXT_MIB, MARGIN, Need, need, need_key
 from edgemask.experiments.on_ray import OnRay
 from edgemask.experiments.records import ResultStore
 from edgemask.experiments.run import Run
@@ -107,6 +109,19 @@ def test_a_training_is_planned_and_run_on_a_node(cluster, tmp_path: Path):
     assert [label for label, _ in tally.absent] == [elsewhere.label]
     assert tally.absent[0][1].root == str(tmp_path)
     assert ResultStore(tmp_path / "r").find(RUN)["machine"]["device"].startswith("cpu")
+
+
+@pytest.mark.slow
+def test_the_candidates_of_a_race_run_on_a_cluster(cluster):
+    held, _ = cluster
+    graphs = benchmark("synthetic").load(nodes=80)
+    sources = [graphs["alpha"], graphs["beta"]]
+    few = {"candidates": ("erm-mlp", "erm-gcn"), "epochs": 10, "hidden": 8, "device": "cpu"}
+    here = EdgeMaskClassifier(**few).fit(sources)
+    with on_ray.ray_executor(held.address, "cpu") as (executor, jobs):
+        there = EdgeMaskClassifier(**few, jobs=jobs).fit(sources, executor=executor)
+    np.testing.assert_allclose(there.predict_proba(graphs["gamma"]), here.predict_proba(graphs["gamma"]), rtol=1e-5)
+    assert there.leaderboard_["candidate"].tolist() == here.leaderboard_["candidate"].tolist()
 
 
 # ---- requested resources -----------------------------------------------------------------------------------
@@ -277,9 +292,9 @@ def test_without_ray_the_extra_is_named(monkeypatch):
 
 
 def test_tasks_that_differ_only_in_their_seed_are_alike(tmp_path: Path):
-    assert alike(Toy(0, "log")) == alike(Toy(1, "log"))
-    assert alike(Toy(0, "log")) != alike(Toy(0, "log", transfer=1))
-    assert alike(Toy(0, "log")) != alike(Toy(0, "log", recipe=Recipe(k=3)))
+    assert need_key(Toy(0, "log")) == need_key(Toy(1, "log"))
+    assert need_key(Toy(0, "log")) != need_key(Toy(0, "log", transfer=1))
+    assert need_key(Toy(0, "log")) != need_key(Toy(0, "log", recipe=Recipe(k=3)))
 
 
 def test_a_need_is_the_prediction_with_a_margin(monkeypatch):

@@ -63,18 +63,18 @@ def torchrun(*arguments: str) -> Iterator[subprocess.Popen]:
 
 def fitted(settings: dict, **options) -> EdgeMaskClassifier:
     """The same fit in this process alone."""
-    return EdgeMaskClassifier(device="cpu", **settings).fit([A, B], **options)
+    return EdgeMaskClassifier("robust", device="cpu", **settings).fit([A, B], **options)
 
 
 def assert_same(one: EdgeMaskClassifier, other: EdgeMaskClassifier) -> None:
-    weights = other.method_.networks.state_dict()
-    for name, t in one.method_.networks.state_dict().items():
+    weights = other.members_[0].method.networks.state_dict()
+    for name, t in one.members_[0].method.networks.state_dict().items():
         torch.testing.assert_close(t, weights[name], rtol=0, atol=1e-5)
     assert [r.keys() for r in one.history_] == [r.keys() for r in other.history_]
     for mine, expected in zip(one.history_, other.history_, strict=True):
         assert mine == pytest.approx(expected, abs=1e-4)
-    assert (one.choice_.alpha, one.choice_.epoch) == (other.choice_.alpha, other.choice_.epoch)
-    assert float(one.method_.lam) == pytest.approx(float(other.method_.lam), abs=1e-6)
+    assert one.members_[0].propagation == other.members_[0].propagation
+    assert float(one.members_[0].method.lam) == pytest.approx(float(other.members_[0].method.lam), abs=1e-6)
 
 
 # ---- one or two processes --------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from edgemask.data.synthetic import demo_family
 alpha, beta, _ = demo_family(70).values()
 small = dict(hidden=8, mask_projection=8, mask_hidden=8, k=3, clusters=5, epochs=6)
 for recipe in ("robust", "paper"):
-    networks = EdgeMaskClassifier(recipe, device="cpu", **small).fit([alpha, beta]).method_.networks
+    networks = EdgeMaskClassifier(recipe, device="cpu", **small).fit([alpha, beta]).members_[0].method.networks
     print(hashlib.sha256(b"".join(t.numpy().tobytes() for t in networks.state_dict().values())).hexdigest())
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgemask.errors import CheckpointError, FileError, GraphError, InputError, RaceWarning
+from edgemask.errors import CheckpointError, FileError, GraphError, InputError, RaceWarning, WorkerLostError
 from edgemask.graph import Graph
 from edgemask.inference import mean_probabilities
+from edgemask.model import Model
+from edgemask.runtime.processes import process_pool
 from edgemask.training import race as race_module
 from edgemask.training.candidates import choose_candidates
-from edgemask.training.outcome import Outcome
 from edgemask.training.race import FALLBACK, MAJORITY, Race
 from edgemask.training.trainer import Trainer
 from tests.training.toys import A, B, C, domain
@@ -27,20 +29,20 @@ def candidates(*names: str, sources=(A, B), **more):
     return choose_candidates(names or NAMES, sources, **SETTINGS | more)
 
 
-def run(*names: str, sources=(A, B), validation=(), **options) -> Outcome:
+def run(*names: str, sources=(A, B), validation=(), **options) -> Model:
     return Race(candidates(*names), sources, validation, **options).run()
 
 
-def predictions(outcome: Outcome, graph: Graph = C) -> np.ndarray:
+def predictions(outcome: Model, graph: Graph = C) -> np.ndarray:
     return mean_probabilities(outcome.members, graph)
 
 
-def without_times(outcome: Outcome):
+def without_times(outcome: Model):
     return [replace(s, seconds=0.0) for s in outcome.leaderboard]
 
 
 @pytest.fixture(scope="module")
-def plain() -> Outcome:
+def plain() -> Model:
     return run()
 
 
@@ -49,7 +51,7 @@ def plain() -> Outcome:
 
 def test_every_candidate_and_the_majority_class_are_on_the_leaderboard(plain):
     assert {s.name for s in plain.leaderboard} == {*NAMES, MAJORITY}
-    assert plain.rule == "leave-one-source-out"
+    assert plain.rule == "auto, leave-one-source-out"
     for standing in plain.leaderboard:
         assert standing.score is not None
         assert standing.error is not None
@@ -93,7 +95,7 @@ def test_the_labels_of_the_target_are_not_read(plain):
 
 def test_validation_graphs_choose_if_there_are_any():
     outcome = run("erm-mlp", "erm-gcn", validation=[C])
-    assert outcome.rule == "validation"
+    assert outcome.rule == "auto, validation"
     assert outcome.expected is not None
     assert set(outcome.expected.by_graph) == {"c"}
 
@@ -101,7 +103,7 @@ def test_validation_graphs_choose_if_there_are_any():
 def test_a_single_source_withholds_nodes():
     big = domain("big", 5, n=240)
     outcome = run("erm-mlp", "erm-gcn", sources=[big])
-    assert outcome.rule == "source-val"
+    assert outcome.rule == "auto, source-val"
     assert len(outcome.members[0].probabilities(C)) == C.num_nodes
 
 
@@ -189,7 +191,7 @@ def test_few_labels_fall_back_to_a_named_candidate():
     y = np.where(np.arange(60) < 8, A.first_labels, -1)
     with pytest.warns(RaceWarning, match="only 1 nodes"):
         outcome = run(sources=[A.replace(y=y)])
-    assert outcome.rule == "none"
+    assert outcome.rule == "auto, none"
 
 
 def test_sources_with_one_class_altogether_are_refused():
@@ -203,6 +205,7 @@ def test_sources_with_one_class_altogether_are_refused():
     [
         ({"budget": 0}, "budget must be a positive number of seconds, got 0"),
         ({"max_members": 0}, "max_members must be at least 1, got 0"),
+        ({"jobs": 0}, "jobs must be at least 1, got 0"),
     ],
 )
 def test_illegal_parameters_are_named(options, message):
@@ -278,6 +281,32 @@ def test_a_race_that_is_killed_continues_to_the_bit(plain, tmp_path, seed):
     assert kills >= 1
     assert np.array_equal(predictions(outcome), predictions(plain))
     assert without_times(outcome) == without_times(plain)
+
+
+def test_candidates_that_run_in_other_processes_give_the_same_bits(plain, tmp_path):
+    with process_pool(2) as pool:
+        for options in ({"folder": tmp_path}, {"shared_disk": False}):
+            outcome = Race(candidates(), [A, B], executor=pool, jobs=2, **options).run()
+            assert np.array_equal(predictions(outcome), predictions(plain))
+            assert without_times(outcome) == without_times(plain)
+
+
+def test_a_process_that_dies_ends_the_race_with_a_clear_error():
+    with process_pool(1) as pool:
+        race = Race(candidates("erm-mlp"), [A, B], executor=pool)
+        race.candidates = {"erm-mlp": Deadly("erm-mlp")}
+        with pytest.raises(WorkerLostError, match="a process of the race died"):
+            race.run()
+
+
+class Deadly:
+    """A candidate that kills the process that reads it."""
+
+    def __init__(self, name: str):
+        self.name, self.recipe = name, candidates("erm-mlp")[0].recipe
+
+    def __reduce__(self):
+        return os._exit, (1,)
 
 
 def test_the_state_of_another_race_is_refused(tmp_path):

@@ -1,0 +1,231 @@
+"""A fitted model: its members, what was chosen and why, and the file that holds it.
+
+A model predicts the mean of its members' class probabilities. A fit of a single method has one member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgemask._version import __version__
+from edgemask.config import Recipe
+from edgemask.coverage import GraphSummary
+from edgemask.enrich import Cache
+from edgemask.errors import CheckpointError, EdgemaskError
+from edgemask.graph import Array, Graph
+from edgemask.inference import Member, Propagation, mean_probabilities
+from edgemask.methods.edgemask import Game
+from edgemask.methods.registry import method_spec
+from edgemask.runtime import checkpoint
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A row of the leaderboard.
+
+    Attributes:
+        name: Name of the candidate.
+        score: Its best score: the mean over the scored graphs. None if it was never scored.
+        error: Standard error of the score. None if it is not known.
+        epoch: Chosen epoch.
+        propagation: Chosen propagation, as text.
+        rounds: Number of rounds that the candidate took part in.
+        weight: Its weight in the average, 0 if it is not a member.
+        seconds: Time it took.
+        note: Why it stopped; empty for members.
+    """
+
+    name: str
+    score: float | None = None
+    error: float | None = None
+    epoch: int = 0
+    propagation: str = ""
+    rounds: int = 0
+    weight: float = 0.0
+    seconds: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The score to expect on an unseen graph: that of the members' average on the scored graphs.
+
+    Attributes:
+        score: Mean over the scored graphs.
+        low: Lowest score of a scored graph, minus two standard errors.
+        high: Highest score of a scored graph, plus two standard errors.
+        by_graph: Score of each scored graph.
+    """
+
+    score: float
+    low: float
+    high: float
+    by_graph: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fitted model.
+
+    Attributes:
+        members: Trained members. Their probabilities are averaged with equal weights.
+        classes: Names of the classes.
+        rule: Name of the selection rule.
+        leaderboard: All candidates and the majority class, best first. A fit of a single method has one row.
+        metric: The metric of all scores.
+        seed: Seed of the fit.
+        expected: The score to expect on an unseen graph; None if nothing was scored.
+        histories: Training history of each member by name.
+        sources: Content hash of each source graph by name.
+        summaries: Summaries of the graphs that the model was trained and selected on.
+        notes: What a user should know: candidates that failed, a budget that ended the race.
+    """
+
+    members: list[Member]
+    classes: tuple[str, ...]
+    rule: str
+    leaderboard: list[Standing]
+    metric: str = "micro_f1"
+    seed: int = 0
+    expected: Expected | None = None
+    histories: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    summaries: list[GraphSummary] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def num_features(self) -> int:
+        """Number of feature columns of every graph."""
+        return self.members[0].method.num_features
+
+    def probabilities(self, graph: Graph, *, cache: Cache | None = None) -> Array:
+        """Return the N × C class probabilities of a graph. Its labels are not used.
+
+        Raises:
+            GraphError: A probability is not finite.
+        """
+        return mean_probabilities(self.members, graph, seed=self.seed, cache=cache)
+
+    def with_inference_batch(self, size: int) -> Model:
+        """Return the model with members that predict in blocks of `size` nodes.
+
+        Raises:
+            InputError: The size is not legal.
+        """
+        for member in self.members:
+            member.method.recipe = member.method.recipe.replace(inference_batch=size)
+        return self
+
+    def save(self, path: str | Path, params: Mapping[str, Any]) -> None:
+        """Write the model to one safetensors file.
+
+        Args:
+            path: The file.
+            params: Parameters of the estimator, as JSON values.
+        """
+        tensors: dict[str, Tensor] = {}
+        for i, member in enumerate(self.members):
+            tensors |= checkpoint.pack_module(f"member-{i}", member.method.networks)
+        meta = {
+            "version": __version__,
+            "params": dict(params),
+            "num_features": self.num_features,
+            "members": [_described(member) for member in self.members],
+            "leaderboard": [asdict(s) for s in self.leaderboard],
+            "expected": None if self.expected is None else asdict(self.expected),
+            "summaries": [s.to_json() for s in self.summaries],
+            **{name: getattr(self, name) for name in _PLAIN},
+        }
+        checkpoint.write(path, "model", tensors, meta)
+
+    @classmethod
+    def load(cls, path: str | Path, device: torch.device) -> tuple[Model, dict[str, Any]]:
+        """Return the model that `save` wrote, and the parameters of its estimator.
+
+        Args:
+            path: The file.
+            device: Where to predict.
+
+        Raises:
+            CheckpointError: The file is damaged, or is not a model.
+        """
+        tensors, meta = checkpoint.read(path, "model")
+        try:
+            meta = meta if "members" in meta else _upgraded(meta, tensors)
+            plain = {name: meta[name] for name in _PLAIN} | {"classes": tuple(meta["classes"])}
+            model = cls(
+                members=[
+                    _restored(m, checkpoint.unpack(f"member-{i}", tensors), meta, device)
+                    for i, m in enumerate(meta["members"])
+                ],
+                leaderboard=[Standing(**s) for s in meta["leaderboard"]],
+                expected=None if meta["expected"] is None else Expected(**meta["expected"]),
+                summaries=[GraphSummary.from_json(s) for s in meta["summaries"]],
+                **plain,
+            )
+            params = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["params"].items()}
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, EdgemaskError) as error:
+            raise CheckpointError(f"{path} does not hold a usable model: {error}") from error
+        if not model.members:
+            raise CheckpointError(f"{path} does not hold a usable model: it has no members")
+        return model, params
+
+
+_PLAIN = ("classes", "rule", "metric", "seed", "histories", "sources", "notes")  # fields that are JSON values
+
+
+def _described(member: Member) -> dict[str, Any]:
+    """Return a member without its weights, as JSON values."""
+    method, how = member.method, member.propagation
+    described = {
+        "name": member.name,
+        "recipe": method.recipe.to_json(),
+        "propagation": [how.alpha, how.of],
+        "temperature": member.temperature,
+    }
+    return described | ({"lam": float(method.lam)} if isinstance(method, Game) else {})
+
+
+def _restored(
+    described: Mapping[str, Any], weights: dict[str, Tensor], meta: Mapping[str, Any], device: torch.device
+) -> Member:
+    """Return the member that `_described` described."""
+    recipe, make = Recipe.from_json(described["recipe"]), method_spec(described["name"].partition(":")[0]).make
+    method = make(recipe, meta["num_features"], len(meta["classes"]), meta["seed"], device)
+    method.networks.load_state_dict(weights)
+    if isinstance(method, Game):
+        method.lam.fill_(described["lam"])
+    alpha, of = described["propagation"]
+    return Member(described["name"], method, Propagation(float(alpha), str(of)), float(described["temperature"]))
+
+
+def _upgraded(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the metadata of a model that edgemask 0.3 wrote in the present form, and rename its tensors."""
+    for name in list(tensors):
+        tensors[f"member-0/{name.removeprefix('networks/')}"] = tensors.pop(name)
+    name, choice, params = "edgemask-dg-star", meta["choice"], dict(meta["params"])
+    scores = {float(a): float(v) for a, v in choice["scores"]}
+    alpha = Propagation(float(choice["alpha"]))
+    board = [Standing(name, scores.get(alpha.alpha), None, choice["epoch"], str(alpha), 1, 1.0)]
+    member = {"name": name, "recipe": meta["recipe"], "propagation": [alpha.alpha, alpha.of], "temperature": 1.0}
+    return {
+        "params": {"method": name, **params},
+        "num_features": meta["num_features"],
+        "members": [member | {"lam": meta["lam"]}],
+        "leaderboard": [asdict(s) for s in board],
+        "expected": None,
+        "summaries": [],
+        "classes": meta["classes"],
+        "rule": choice["rule"],
+        "metric": params["metric"],
+        "seed": params["seed"],
+        "histories": {name: meta["history"]},
+        "sources": meta["sources"],
+        "notes": [],
+    }

@@ -1,0 +1,43 @@
+"""Names and order of graphs that depend on their content only, so that results do not depend on what users choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgemask.graph import Graph
+
+
+class Canonical:
+    """Source and validation graphs, sorted by content and renamed.
+
+    Random numbers derive from the names of the graphs and are used in their order.
+
+    Args:
+        sources: Graphs to train on.
+        validation: Graphs used only for selection.
+
+    Attributes:
+        sources: The sources in canonical order, named `source-0`, `source-1`, …
+        validation: The validation graphs in canonical order, named `validation-0`, `validation-1`, …
+        given: The user's names by canonical name.
+    """
+
+    def __init__(self, sources: Sequence[Graph], validation: Sequence[Graph] = ()):
+        self.given: dict[str, str] = {}
+        self.sources = self._renamed(sources, "source")
+        self.validation = self._renamed(validation, "validation")
+
+    def _renamed(self, graphs: Sequence[Graph], kind: str) -> tuple[Graph, ...]:
+        ordered = sorted(graphs, key=lambda g: g.hash)
+        names = [f"{kind}-{i}" for i in range(len(ordered))]
+        self.given |= {name: g.name for name, g in zip(names, ordered, strict=True)}
+        return tuple(g.replace(name=name) for name, g in zip(names, ordered, strict=True))
+
+    def text(self, text: str) -> str:
+        """Return a text that ends with the name of a graph, with the user's name instead."""
+        head, space, last = text.rpartition(" ")
+        return f"{head}{space}{self.given[last]}" if last in self.given else text
+
+    def history(self, history: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+        """Return a training history with the user's names of the graphs."""
+        return [{self.text(key): value for key, value in record.items()} for record in history]
