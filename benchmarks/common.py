@@ -142,7 +142,16 @@ def repeated(
 
 
 def isolated(setup: Setup, job: Callable[..., Figures], /, **arguments: Any) -> Figures:
-    """Run `job(setup, **arguments)` in a new process, with the setup's number of threads in every library."""
+    """Run `job(setup, **arguments)` in a new process, with the setup's number of threads in every library.
+
+    Args:
+        setup: Device, threads and data of the measurement.
+        job: A function of a module, which the new process imports by name.
+        **arguments: Arguments of the job, as JSON values.
+
+    Returns:
+        The figures that the job returned.
+    """
     if setup.shared:
         Memory(setup.where).reset()
         return job(setup, **arguments)
@@ -222,7 +231,14 @@ def installed(name: str) -> str:
 
 
 def write_record(setup: Setup, part: str, figures: Figures, results: Path = RESULTS) -> Path:
-    """Write the record of a part on this machine, and return its file. It replaces an older record."""
+    """Write the record of a part on this machine, and return its file. It replaces an older record.
+
+    Args:
+        setup: Device, threads and data of the measurement.
+        part: Name of the part.
+        figures: Its figures.
+        results: Folder of the records.
+    """
     description = machine(setup)
     results.mkdir(parents=True, exist_ok=True)
     path = results / f"{part}-{description['device'].lower().replace(' ', '-')}.json"

@@ -73,7 +73,16 @@ def kernels(record: Record) -> str:
 
 
 def launches(what: str, figure: Record, record: Record) -> str:
-    """Say, for records of a GPU, whether the measured times include launching."""
+    """Say, for records of a GPU, whether the measured times include launching.
+
+    Args:
+        what: What was measured, in the plural.
+        figure: Times of one of them.
+        record: The record, which names the device.
+
+    Returns:
+        A sentence, or an empty string for a CPU.
+    """
     if on_cpu(record):
         return ""
     if (count := figure.get("in_a_row", 1)) > 1:
@@ -129,7 +138,12 @@ def accuracy(record: Record) -> str:
     def shown(value: list[float]) -> str:
         return spread(value[0], value[1], decimals=1)
 
-    rows = [[r["benchmark"], r["row"], shown(r["before"]), shown(r["after"]), r["after"][2]] for r in figures["rows"]]
+    def label(row: str) -> str:  # the record has the names that two rows had when it was written
+        return row.replace("read at", "classified with").replace("read under", "classified with")
+
+    rows = [
+        [r["benchmark"], label(r["row"]), shown(r["before"]), shown(r["after"]), r["after"][2]] for r in figures["rows"]
+    ]
     kinds = ("float32", "tf32", "bf16")
     precision = [[r["row"], *(shown(r[kind]) for kind in kinds)] for r in figures["precision"]]
     head = [

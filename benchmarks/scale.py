@@ -56,6 +56,7 @@ class RecallStopwatch(Stopwatch):
     recall = 1.0
 
     def get(self, kind: str, x: Any, parameters: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+        """Return the array as `Stopwatch.get` does, and keep the recall."""
         array = super().get(kind, x, parameters, compute)
         if kind == "recall":
             self.recall = float(array)
@@ -69,7 +70,13 @@ def synthetic(nodes: int, words: int) -> Graph:
 
 
 def point(setup: Setup, nodes: int, words: int) -> Figures:
-    """Measure enrichment and epochs of one size, after a small graph that loads and compiles on first use."""
+    """Measure enrichment and epochs of one size, after a small graph that loads and compiles on first use.
+
+    Args:
+        setup: Device, threads and data of the measurement.
+        nodes: Number of nodes.
+        words: Number of sparse columns; 0 for dense features.
+    """
     measure(setup, synthetic(2_000, words))
     graph = synthetic(nodes, words)
     return {"nodes": nodes, "edges": graph.num_edges, **measure(setup, graph)}

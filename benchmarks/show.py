@@ -17,7 +17,7 @@ def machine_name(record: Record) -> str:
 
 
 def on_cpu(record: Record) -> bool:
-    """Tell whether a record was measured on a CPU."""
+    """Return whether a record was measured on a CPU."""
     return bool(record["machine"]["kind"] == "cpu")
 
 

@@ -55,7 +55,13 @@ def prepare(setup: Setup) -> Figures:
 
 
 def source_of(setup: Setup, graph: Graph, settings: Recipe) -> Source:
-    """Return a source whose original edges are one sample of its enrichment, so that epochs draw no edges."""
+    """Return a source whose original edges are one sample of its enrichment, so that epochs draw no edges.
+
+    Args:
+        setup: Device, threads and data of the measurement.
+        graph: The graph.
+        settings: The recipe.
+    """
     domain = GraphTensors.of(graph, setup.where)
     sampler = make_sampler(settings, graph, setup.where, Cache(Path(setup.folder) / "cache"))
     edges = game(setup, graph, settings).sample(Source(domain, domain.labelled, sampler), 0)
@@ -63,12 +69,24 @@ def source_of(setup: Setup, graph: Graph, settings: Recipe) -> Source:
 
 
 def game(setup: Setup, graph: Graph, settings: Recipe) -> Game:
-    """Return a game for a graph."""
+    """Return a game for a graph.
+
+    Args:
+        setup: Device, threads and data of the measurement.
+        graph: The graph, for its numbers of features and classes.
+        settings: The recipe.
+    """
     return Game(settings, graph.num_features, graph.num_classes, 0, setup.where)
 
 
 def ours(setup: Setup, step: Step, plain: bool) -> Figures:
-    """Measure a step of edgemask, on plain torch operators if `plain`."""
+    """Measure a step of edgemask, on plain torch operators if `plain`.
+
+    Args:
+        setup: Device, threads and data of the measurement.
+        step: `descent` or `ascent`.
+        plain: Use plain torch operators instead of the kernels.
+    """
     device, extra = setup.where, EXTRA[setup.where.type]
     few, many = ((1, 0), (1 + extra, 0)) if step == "descent" else ((1, 1), (1, 1 + extra))
     with plain_operators(plain):

@@ -14,7 +14,13 @@ from edgemask.config import Recipe
 
 
 class StockTaskNet(nn.Module):
-    """The recipe's two-layer GAT, built from stock layers."""
+    """The recipe's two-layer GAT, built from stock layers.
+
+    Args:
+        recipe: The settings.
+        inputs: Number of input features.
+        classes: Number of classes.
+    """
 
     def __init__(self, recipe: Recipe, inputs: int, classes: int):
         super().__init__()
@@ -25,7 +31,13 @@ class StockTaskNet(nn.Module):
         self.dropout = recipe.dropout
 
     def forward(self, x: Tensor, edge_index: Tensor, s: Tensor) -> Tensor:
-        """Return the logits of all nodes under the mask `s`."""
+        """Return the logits of all nodes under the mask `s`.
+
+        Args:
+            x: Features of the nodes.
+            edge_index: Edges of the graph (2 × M).
+            s: Mask, one value per edge.
+        """
         h = F.dropout(F.elu(self.first(x, edge_index, s)), self.dropout, self.training)
         h = F.dropout(F.elu(self.second(h, edge_index, s)), self.dropout, self.training)
         logits: Tensor = self.out(h)
@@ -50,7 +62,16 @@ class StockMaskNet(nn.Module):
 
 
 class StockGame:
-    """Both networks and their optimisers on one graph, with the same steps as `edgemask.methods.edgemask.Game`."""
+    """Both networks and their optimisers on one graph, with the same steps as `edgemask.methods.edgemask.Game`.
+
+    Args:
+        recipe: The settings.
+        x: Features of the nodes.
+        edge_index: Edges of the graph (2 × M).
+        y: Class of each node.
+        train: Nodes that the loss uses.
+        classes: Number of classes.
+    """
 
     def __init__(self, recipe: Recipe, x: Tensor, edge_index: Tensor, y: Tensor, train: Tensor, classes: int):
         torch.manual_seed(0)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from edgemask.errors import InputError
+from edgemask.legal import Legal, is_number
 
 Gate = Literal["message", "attention", "softmax"]
 EdgeInput = Literal["origin", "structure", "predictions"]
@@ -43,6 +44,8 @@ class BackboneSpec:
 
 GPR_HOPS = 10  # hops of the backbone `gpr`
 
+# The table is data: recipes are checked and hops are counted without any network. It names the classes instead of
+# importing them, so that `config` loads no torch; `nn.tasknet` imports a class when it builds a network.
 BACKBONES: dict[str, BackboneSpec] = {
     "gat": BackboneSpec("edgemask.nn.gat.MaskedGAT"),
     "gcn": BackboneSpec("edgemask.nn.gcn.GCN", extra_hops=1),
@@ -57,60 +60,6 @@ BACKBONES: dict[str, BackboneSpec] = {
 
 # Settings that were removed, with the value they had in every record. Old records and models still hold them.
 RETIRED = {"mask_kind": "sigmoid", "activation": "elu", "knn_budget": None}
-
-
-@dataclass(frozen=True)
-class Legal:
-    """The legal values of a setting: numbers in a range, or one of several choices.
-
-    Args:
-        low: Smallest legal number.
-        high: Largest legal number.
-        open_low: Exclude `low` itself.
-        whole: Accept integers only.
-        optional: Accept None as well.
-        choices: If given, the legal values; the range is ignored.
-    """
-
-    low: float = -math.inf
-    high: float = math.inf
-    open_low: bool = False
-    whole: bool = False
-    optional: bool = False
-    choices: tuple[Any, ...] = ()
-
-    def __str__(self) -> str:
-        if self.choices:
-            return f"one of {', '.join(map(str, self.choices))}"
-        left = "(" if self.open_low or self.low == -math.inf else "["
-        right = ")" if self.high == math.inf else "]"
-        kind = "an integer" if self.whole else "a number"
-        return f"{kind} in {left}{self.low:g}, {self.high:g}{right}" + (" or None" if self.optional else "")
-
-    def check(self, name: str, value: Any) -> Any:
-        """Return `value` as the type of its setting.
-
-        Raises:
-            InputError: The value is not legal. The message names the setting, the legal values and the value.
-        """
-        if value is None and self.optional:
-            return None
-        if self.choices:
-            if value not in self.choices:
-                raise InputError(f"{name} must be {self}, got {value!r}")
-            return value
-        fits = is_number(value) and self.low <= value <= self.high and not (self.open_low and value == self.low)
-        if not fits or (self.whole and not isinstance(value, int)):
-            raise InputError(f"{name} must be {self}, got {value!r}")
-        return int(value) if self.whole else float(value)
-
-
-def is_number(value: Any) -> bool:
-    """Tell whether a value is a finite number that fits a float (a boolean is not a number here)."""
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # an integer beyond the range of floats
-        return False
 
 
 @dataclass(frozen=True)
@@ -176,6 +125,13 @@ COMMON: dict[str, HyperParameter] = {
 def resolve_hparams(declared: Mapping[str, HyperParameter], given: Mapping[str, Any]) -> dict[str, Value]:
     """Return the values of all declared hyper-parameters: the given ones, and defaults for the others.
 
+    Args:
+        declared: The hyper-parameters of a method by name.
+        given: Values by name.
+
+    Returns:
+        The values by name, in the order of `declared`.
+
     Raises:
         InputError: A name is not declared, or a value is not legal.
     """
@@ -207,7 +163,15 @@ def _choice(default: Any, choices: tuple[Any, ...]) -> Any:
 class Recipe:
     """All settings of training and inference.
 
-    `RECIPES` holds the stock recipes by name. `replace` returns a copy with other settings.
+    The fields are the settings, each with its default and a comment that says what it does. `docs/method.md` lists them
+    in a table with their legal values (section "All settings"). `RECIPES` holds the stock recipes by name, `recipe`
+    returns one with other settings, and `replace` returns a changed copy.
+
+    Raises:
+        InputError: A value is not legal, or two settings contradict each other.
+
+    >>> Recipe(epochs=100).epochs
+    100
     """
 
     # Enrichment (Section 4.1): edges that are added from the features. k = 0 or clusters = 0 omits that kind of edge.
@@ -330,6 +294,12 @@ class Recipe:
     def replace(self, **changes: Any) -> Recipe:
         """Return a copy with some settings changed.
 
+        Args:
+            **changes: The new values by name of the setting.
+
+        Returns:
+            The changed recipe. This one stays as it is.
+
         Raises:
             InputError: A name is not a setting, or a value is not legal.
         """
@@ -367,6 +337,12 @@ class Recipe:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Recipe:
         """Return the recipe that `to_json` wrote.
+
+        Args:
+            values: Settings by name. Settings that are missing have their defaults.
+
+        Returns:
+            The recipe.
 
         Raises:
             InputError: A name is not a setting, a value is not legal, or a removed setting has another value than the
@@ -424,6 +400,12 @@ def recipe(name: str = "robust", **overrides: Any) -> Recipe:
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     """Parse NAME=VALUE pairs. A value is JSON, a comma-separated list of JSON values, or else plain text.
+
+    Args:
+        settings: The texts, such as `epochs=3`.
+
+    Returns:
+        The values by name.
 
     Raises:
         InputError: A text is not a NAME=VALUE pair.

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from edgemask.errors import GraphError
+from edgemask.legal import Legal
 
 Array = npt.NDArray[Any]
 MISSING = -1  # the label of a node whose class is unknown
@@ -63,12 +64,12 @@ class Graph:
         if not isinstance(self.name, str) or not self.name:
             raise GraphError(f"graph name must be a non-empty string, got {self.name!r}")
         for option, value, legal in (
-            ("duplicates", duplicates, ("error", "merge")),
-            ("self_loops", self_loops, ("error", "drop")),
-            ("isolated", isolated, ("allow", "error")),
+            ("duplicates", duplicates, Legal(choices=("error", "merge"))),
+            ("self_loops", self_loops, Legal(choices=("error", "drop"))),
+            ("isolated", isolated, Legal(choices=("allow", "error"))),
         ):
-            if value not in legal:
-                self._fail(option, f"must be one of {', '.join(map(repr, legal))}, got {value!r}")
+            if not legal.allows(value):
+                self._fail(option, f"must be {legal}, got {value!r}")
         set_field = object.__setattr__  # the dataclass is frozen
         set_field(self, "x", self._checked_x())
         set_field(self, "edges", self._checked_edges(undirected, duplicates, self_loops, isolated))

@@ -6,7 +6,7 @@ A model predicts the mean of its members' class probabilities. A fit of a single
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +123,7 @@ class Model:
         return self
 
     def save(self, path: str | Path, params: Mapping[str, Any]) -> None:
-        """Write the model to one safetensors file.
+        """Write the model to one safetensors file. Times are left out, so that equal models have equal files.
 
         Args:
             path: The file.
@@ -137,7 +137,7 @@ class Model:
             "params": dict(params),
             "num_features": self.num_features,
             "members": [_described(member) for member in self.members],
-            "leaderboard": [asdict(s) for s in self.leaderboard],
+            "leaderboard": [asdict(replace(s, seconds=0.0)) for s in self.leaderboard],
             "expected": None if self.expected is None else asdict(self.expected),
             "summaries": [s.to_json() for s in self.summaries],
             **{name: getattr(self, name) for name in _PLAIN},

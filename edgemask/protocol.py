@@ -10,6 +10,7 @@ import numpy as np
 
 from edgemask.errors import GraphError, InputError, MetricError
 from edgemask.graph import Graph, collect
+from edgemask.legal import Legal
 from edgemask.metrics import parse, score
 
 
@@ -27,7 +28,8 @@ class Protocol:
         options: Options of the benchmark with which the domains are loaded, as (name, value) pairs.
 
     Raises:
-        InputError: A role is empty, a domain has two roles, a metric is unknown, or `repeats` is less than 1.
+        InputError: A role is empty, a domain has two roles, a metric is unknown, or `repeats` is not a positive
+            integer.
     """
 
     name: str
@@ -55,8 +57,7 @@ class Protocol:
                 parse(metric)
             except MetricError as error:
                 raise InputError(f"protocol {self.name!r}: {error}") from error
-        if self.repeats < 1:
-            raise InputError(f"protocol {self.name!r}: repeats must be at least 1, got {self.repeats}")
+        Legal(1, whole=True).check(f"protocol {self.name!r}: repeats", self.repeats)
 
     @property
     def domains(self) -> tuple[str, ...]:

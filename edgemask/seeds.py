@@ -39,12 +39,29 @@ def derive(seed: SupportsIndex, *purpose: str | SupportsIndex) -> int:
 
 
 def numpy_stream(seed: SupportsIndex, *purpose: str | SupportsIndex) -> np.random.Generator:
-    """Return a NumPy generator with the seed `derive(seed, *purpose)`."""
+    """Return a NumPy generator with the seed `derive(seed, *purpose)`.
+
+    Args:
+        seed: Seed of the run.
+        *purpose: Strings and integers that identify the purpose.
+
+    Raises:
+        InputError: A string contains the separator.
+    """
     return np.random.default_rng(derive(seed, *purpose))
 
 
 def torch_stream(
     seed: SupportsIndex, *purpose: str | SupportsIndex, device: str | torch.device = "cpu"
 ) -> torch.Generator:
-    """Return a PyTorch generator on `device` with the seed `derive(seed, *purpose)`."""
+    """Return a PyTorch generator on `device` with the seed `derive(seed, *purpose)`.
+
+    Args:
+        seed: Seed of the run.
+        *purpose: Strings and integers that identify the purpose.
+        device: Device of the generator.
+
+    Raises:
+        InputError: A string contains the separator.
+    """
     return torch.Generator(device=device).manual_seed(derive(seed, *purpose))

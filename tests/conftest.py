@@ -14,7 +14,10 @@ if shutil.which("nvidia-smi") is None:  # without a GPU Triton interprets its ke
 from edgemask.data.store import Store
 
 HERE = Path(__file__).resolve().parent
-NUMERICAL = {"enrich", "methods", "nn", "theory", "training", "test_estimator.py", "test_inference.py"}
+NUMERICAL = {  # folders and files, relative to this one
+    *("enrich", "methods", "nn", "theory", "training", "report/test_statistics.py"),
+    *("test_coverage.py", "test_estimator.py", "test_explain.py", "test_inference.py", "test_metrics.py"),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,7 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.relative_to(HERE).parts[0] in NUMERICAL:
+        path = item.path.relative_to(HERE)
+        if not NUMERICAL.isdisjoint((path.parts[0], path.as_posix())):
             item.add_marker(pytest.mark.numerical)
     if config.getoption("--fast"):
         first: dict[tuple[Path, str], pytest.Item] = {}

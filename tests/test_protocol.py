@@ -37,7 +37,7 @@ def protocol(**changes: Any) -> Protocol:
         ({"sources": ("a", "a")}, "'a' is source twice"),
         ({"metrics": ("accuracy", "auc")}, "no metric 'auc'"),
         ({"metrics": ("f1",)}, "'f1': f1 needs the index of a class"),
-        ({"repeats": 0}, "repeats must be at least 1, got 0"),
+        ({"repeats": 0}, r"repeats must be an integer in \[1, inf\), got 0"),
     ],
 )
 def test_errors_name_the_protocol(changes: dict[str, Any], message: str) -> None:

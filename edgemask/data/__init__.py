@@ -25,6 +25,12 @@ BENCHMARKS: dict[str, Benchmark] = {
 def benchmark(name: str) -> Benchmark:
     """Return a benchmark by name.
 
+    Args:
+        name: Name of the benchmark: a key of `BENCHMARKS`.
+
+    Returns:
+        The benchmark. Its method `load` returns the graphs.
+
     Raises:
         InputError: There is no benchmark of this name.
 

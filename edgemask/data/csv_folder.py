@@ -241,7 +241,7 @@ def _table(path: Path) -> tuple[list[str], Iterator[tuple[str, dict[str, str]]]]
                     if cells:  # not a blank line
                         yield f"{path}, row {row}", cells
         except (csv.Error, UnicodeDecodeError) as error:
-            raise GraphError(f"{path}, row {row + 1}: is not valid CSV in UTF-8 ({error})") from error
+            raise GraphError(f"{path}, row {row + 1}: not valid CSV in UTF-8 ({error})") from error
 
     def by_column() -> Iterator[tuple[str, dict[str, str]]]:
         for where, cells in rows:

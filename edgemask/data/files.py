@@ -70,6 +70,10 @@ def read_graph(path: str | Path, **options: Any) -> Graph:
 def write_graph(graph: Graph, path: str | Path) -> None:
     """Write a graph to an `.npz` file, a `.mat` file or, if the path has no suffix, a folder of CSV files.
 
+    Args:
+        graph: The graph.
+        path: Path of the file or folder. Its suffix determines the format. An existing file is replaced.
+
     Raises:
         GraphError: The format is unknown, or it cannot store a part of the graph.
     """
@@ -337,7 +341,7 @@ def _matrix(fields: dict[str, Any], field: str) -> Any:
         try:
             value.check_format(full_check=True)
         except ValueError as error:
-            raise GraphError(f"{field}: is not a valid sparse matrix: {error}") from error
+            raise GraphError(f"{field}: not a valid sparse matrix: {error}") from error
     return value
 
 
@@ -357,7 +361,7 @@ def _decoded(path: str | Path, kind: str, decode: Callable[[Any], dict[str, Any]
         try:
             return decode(file)
         except Exception as error:  # the exceptions of a damaged file cannot be enumerated
-            raise GraphError(f"is not a readable {kind} ({type(error).__name__}: {error})") from error
+            raise GraphError(f"not a readable {kind} ({type(error).__name__}: {error})") from error
 
 
 def _take(fields: dict[str, Any], field: str) -> Any:

@@ -13,7 +13,14 @@ from edgemask.errors import GraphError
 
 @contextmanager
 def error_prefix(path: str | Path) -> Iterator[None]:
-    """Prefix the message of a `GraphError` with the path."""
+    """Prefix the message of a `GraphError` with the path.
+
+    Args:
+        path: Path of the file that is read inside the block.
+
+    Raises:
+        GraphError: The block raised a `GraphError`. The message now starts with the path.
+    """
     try:
         yield
     except GraphError as error:
@@ -34,7 +41,7 @@ def read_info(text: str | bytes, where: str, types: Mapping[str, type]) -> dict[
     try:
         info: Any = json.loads(text)
     except ValueError as error:
-        raise GraphError(f"{where}: is not valid JSON ({error})") from error
+        raise GraphError(f"{where}: not valid JSON ({error})") from error
     if not isinstance(info, dict):
         raise GraphError(f"{where}: expected a JSON object, got {type(info).__name__}")
     for key, value in info.items():

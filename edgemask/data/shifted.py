@@ -21,6 +21,7 @@ from edgemask.data.benchmark import Benchmark, Card
 from edgemask.data.store import File, Store
 from edgemask.errors import InputError
 from edgemask.graph import Array, Graph
+from edgemask.legal import Legal
 from edgemask.protocol import Protocol
 from edgemask.seeds import numpy_stream
 
@@ -92,7 +93,7 @@ def read_photo(store: Store) -> Graph:
         DataError: The file is missing, damaged or not readable.
     """
     path = store.get(_PHOTO)
-    if store.serving(_PHOTO) == _PHOTO_PLAIN:
+    if store.present_alternative(_PHOTO) == _PHOTO_PLAIN:
         with np.load(path, allow_pickle=False) as fields:
             adjacency, x = (
                 sp.csr_array(
@@ -119,13 +120,31 @@ def glorot(rng: np.random.Generator, *shape: int) -> Array:
 
 
 def linear(rng: np.random.Generator, fan_in: int, fan_out: int) -> tuple[Array, Array]:
-    """Draw the weight and bias of a linear map, uniform in ±1/√fan_in."""
+    """Draw the weight and bias of a linear map, uniform in ±1/√fan_in.
+
+    Args:
+        rng: Source of the random weights.
+        fan_in: Number of inputs.
+        fan_out: Number of outputs.
+
+    Returns:
+        The weight (fan_in × fan_out) and the bias.
+    """
     bound = 1 / np.sqrt(fan_in)
     return rng.uniform(-bound, bound, (fan_in, fan_out)), rng.uniform(-bound, bound, fan_out)
 
 
 def gcn(rng: np.random.Generator, adjacency: Any, x: Any) -> Array:
-    """Compute Â ReLU(Â x W₁) W₂ with Â = D^-½ (A + I) D^-½ (Kipf and Welling, 2017). `adjacency` is A + I."""
+    """Compute Â ReLU(Â x W₁) W₂ with Â = D^-½ (A + I) D^-½ (Kipf and Welling, 2017).
+
+    Args:
+        rng: Source of the random weights.
+        adjacency: A + I, in CSR format.
+        x: N × d features.
+
+    Returns:
+        N × `WIDTH` outputs.
+    """
     hat = _normalised(adjacency)
     hidden = np.maximum(hat @ (x @ glorot(rng, x.shape[1], WIDTH)), 0)
     out: Array = hat @ (hidden @ glorot(rng, WIDTH, WIDTH))
@@ -133,14 +152,32 @@ def gcn(rng: np.random.Generator, adjacency: Any, x: Any) -> Array:
 
 
 def sgc(rng: np.random.Generator, adjacency: Any, x: Any) -> Array:
-    """Compute Â Â x W + b (Wu et al., 2019). `adjacency` is A + I."""
+    """Compute Â Â x W + b (Wu et al., 2019).
+
+    Args:
+        rng: Source of the random weights.
+        adjacency: A + I, in CSR format.
+        x: N × d features.
+
+    Returns:
+        N × `WIDTH` outputs.
+    """
     hat, (weight, bias) = _normalised(adjacency), linear(rng, x.shape[1], WIDTH)
     out: Array = hat @ (hat @ (x @ weight)) + bias
     return out
 
 
 def gat(rng: np.random.Generator, adjacency: Any, x: Any) -> Array:
-    """Compute two attention layers (Veličković et al., 2018): concatenated heads, ELU, averaged heads."""
+    """Compute two attention layers (Veličković et al., 2018): concatenated heads, ELU, averaged heads.
+
+    Args:
+        rng: Source of the random weights.
+        adjacency: A + I, in CSR format.
+        x: N × d features.
+
+    Returns:
+        N × `WIDTH` outputs.
+    """
     hidden = _attend(rng, adjacency, x).reshape(x.shape[0], -1)
     hidden = np.where(hidden > 0, hidden, np.expm1(np.minimum(hidden, 0)))
     out: Array = _attend(rng, adjacency, hidden).mean(1)
@@ -251,8 +288,7 @@ def _read(
         ("variant", variant, ("eerm", "flip")),
         ("generator", generator, tuple(GENERATORS)),
     ):
-        if value not in legal:
-            raise InputError(f"{name}: option {option} must be one of {', '.join(legal)}, got {value!r}")
+        Legal(choices=legal).check(f"{name}: option {option}", value)
     if type(generator_seed) is not int:
         raise InputError(f"{name}: option generator_seed must be an integer, got {generator_seed!r}")
     if variant == "flip":

@@ -71,22 +71,42 @@ class Store:
         self.timeout = timeout
 
     def has(self, file: File) -> bool:
-        """Return whether the file or one of its alternatives exists. Its content is not verified."""
-        return (self.root / self.serving(file).path).is_file()
+        """Return whether the file or one of its alternatives exists. Its content is not verified.
 
-    def serving(self, file: File) -> File:
-        """Return the alternative of a file that exists in the store, or the file itself if there is none."""
+        Args:
+            file: The file, as a benchmark declares it.
+
+        Returns:
+            True if there is such a file below the data root.
+        """
+        return (self.root / self.present_alternative(file).path).is_file()
+
+    def present_alternative(self, file: File) -> File:
+        """Return the alternative of a file that exists in the store, or the file itself if there is none.
+
+        Args:
+            file: The file, as a benchmark declares it.
+
+        Returns:
+            One of `file.alternatives`, or `file`.
+        """
         return next((f for f in file.alternatives if self.has(f)), file)
 
     def status(self, file: File) -> Literal["present", "missing", "altered"]:
         """Return whether a file is present with the right content, missing, or altered.
+
+        Args:
+            file: The file, as a benchmark declares it.
+
+        Returns:
+            `"present"`, `"missing"` or `"altered"`.
 
         Raises:
             DataError: The file cannot be read.
         """
         if not self.has(file):
             return "missing"
-        file = self.serving(file)
+        file = self.present_alternative(file)
         return "altered" if _mismatch(file, self.root / file.path) else "present"
 
     def get(self, file: File) -> Path:
@@ -94,10 +114,16 @@ class Store:
 
         An altered file is not replaced, because it may be the user's only copy.
 
+        Args:
+            file: The file, as a benchmark declares it.
+
+        Returns:
+            The path of the file, or of the alternative that is present.
+
         Raises:
             DataError: The file is altered, cannot be read, or is missing and cannot be downloaded.
         """
-        file = self.serving(file)
+        file = self.present_alternative(file)
         path = self.root / file.path
         if not self.has(file):
             return self.fetch(file)
@@ -107,6 +133,9 @@ class Store:
 
     def fetch(self, file: File) -> Path:
         """Download a file, verify it, and then move it into place. An existing file is replaced.
+
+        Args:
+            file: The file, as a benchmark declares it.
 
         Returns:
             The local path of the file.

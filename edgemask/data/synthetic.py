@@ -20,6 +20,7 @@ from edgemask.data.benchmark import Benchmark, Card
 from edgemask.data.store import Store
 from edgemask.errors import InputError
 from edgemask.graph import Graph
+from edgemask.legal import Legal
 from edgemask.protocol import leave_one_out
 from edgemask.seeds import numpy_stream
 
@@ -70,15 +71,20 @@ class Wiring:
     nodes: int | None = None
 
     def __post_init__(self) -> None:
-        _within("wiring", "degree", self.degree, 0, 1e6, "number")
-        for share in ("homophily", "community_strength", "spurious", "spurious_label"):
-            _within("wiring", share, getattr(self, share), 0, 1, "number")
-        _one_of("wiring", "degree_law", self.degree_law, ("poisson", "power"))
-        _within("wiring", "exponent", self.exponent, 2.05, 10, "number")  # the mean is infinite for exponents up to 2
-        _within("wiring", "communities", self.communities, 1, 10**6, "integer")
-        _within("wiring", "groups", self.groups, 1, 10**6, "integer")
-        if self.nodes is not None:
-            _within("wiring", "nodes", self.nodes, 2, 10**9, "integer")
+        legal = {
+            "degree": Legal(0, 1e6),
+            "homophily": Legal(0, 1),
+            "degree_law": Legal(choices=("poisson", "power")),
+            "exponent": Legal(2.05, 10),  # the mean is infinite for exponents up to 2
+            "communities": Legal(1, 10**6, whole=True),
+            "community_strength": Legal(0, 1),
+            "spurious": Legal(0, 1),
+            "groups": Legal(1, 10**6, whole=True),
+            "spurious_label": Legal(0, 1),
+            "nodes": Legal(2, 10**9, whole=True, optional=True),
+        }
+        for name, values in legal.items():
+            values.check(f"wiring: {name}", getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -112,16 +118,20 @@ class Family:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _within("family", "classes", self.classes, 2, 10**4, "integer")
-        _within("family", "nodes", self.nodes, 2, 10**9, "integer")
-        _within("family", "features", self.features, self.classes, 10**7, "integer")
-        _within("family", "signal", self.signal, 0, 100, "number")
-        _one_of("family", "kind", self.kind, ("dense", "words"))
-        _within("family", "words", self.words, 1, 10**5, "integer")
-        _within("family", "seed", self.seed, 0, 2**63 - 1, "integer")
+        Legal(2, 10**4, whole=True).check("family: classes", self.classes)
+        legal = {
+            "nodes": Legal(2, 10**9, whole=True),
+            "features": Legal(self.classes, 10**7, whole=True),
+            "signal": Legal(0, 100),
+            "kind": Legal(choices=("dense", "words")),
+            "words": Legal(1, 10**5, whole=True),
+            "seed": Legal(0, 2**63 - 1, whole=True),
+        }
+        for name, values in legal.items():
+            values.check(f"family: {name}", getattr(self, name))
         if self.prior:
             for p in self.prior:
-                _within("family", "prior", p, 0, 1, "number")
+                Legal(0, 1).check("family: prior", p)
             if len(self.prior) != self.classes or abs(sum(self.prior) - 1) > 1e-6:
                 raise InputError(f"family: prior must be {self.classes} probabilities that sum to 1, got {self.prior}")
 
@@ -191,6 +201,14 @@ def domain(family: Family, wiring: Wiring, name: str) -> Graph:
 
 def hidden(family: Family, wiring: Wiring, name: str) -> Hidden:
     """Draw the hidden variables that `domain` uses for the same arguments.
+
+    Args:
+        family: The distribution of features and labels.
+        wiring: The distribution of edges.
+        name: Name of the domain.
+
+    Returns:
+        The variables of each node.
 
     Raises:
         InputError: The mean degree is larger than the number of nodes allows.
@@ -338,21 +356,6 @@ def _words(family: Family, y: Ints, rng: np.random.Generator) -> Any:
     counts = sp.csr_array((np.ones(len(words), dtype=np.float32), words, indptr), shape=(n, d))
     counts.sum_duplicates()
     return counts
-
-
-# ---- checks --------------------------------------------------------------------------------------------
-
-
-def _within(owner: str, option: str, value: Any, low: float, high: float, kind: Literal["number", "integer"]) -> None:
-    legal = isinstance(value, int if kind == "integer" else int | float) and not isinstance(value, bool)
-    if not legal or not low <= value <= high:
-        article = "an" if kind == "integer" else "a"
-        raise InputError(f"{owner}: {option} must be {article} {kind} from {low:g} to {high:g}, got {value!r}")
-
-
-def _one_of(owner: str, option: str, value: object, legal: Sequence[str]) -> None:
-    if value not in legal:
-        raise InputError(f"{owner}: {option} must be one of {', '.join(legal)}, got {value!r}")
 
 
 # ---- the predefined family -----------------------------------------------------------------------------

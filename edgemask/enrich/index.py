@@ -111,7 +111,16 @@ def recall(x: Any, lists: Array, *, seed: int, device: str | torch.device = "cpu
 
 
 def pair_similarities(unit: Any, i: Array, j: Array) -> Array:
-    """Return the similarities of nodes `i` (A) to their nodes `j` (A × k; -1 = none), in multiples of 2⁻²⁴."""
+    """Return the similarities of nodes `i` (A) to their nodes `j` (A × k; -1 = none), in multiples of 2⁻²⁴.
+
+    Args:
+        unit: Rows of unit length, dense or sparse.
+        i: Nodes (A).
+        j: The nodes that each of them is compared with (A × k; -1 = none).
+
+    Returns:
+        A × k similarities.
+    """
     left, right = np.repeat(i, j.shape[1]), np.maximum(j, 0).ravel()
     products = (unit[left] * unit[right]).sum(axis=1)
     return np.where(j >= 0, np.rint(products * SCALE).reshape(j.shape), NONE)
@@ -159,7 +168,14 @@ def build_inverted_file(faiss: Any, points: Array, seed: int) -> tuple[Any, Arra
 
 
 def load_faiss() -> Any:
-    """Import faiss, or raise a `MissingDependencyError` that names the extra."""
+    """Import faiss.
+
+    Returns:
+        The module.
+
+    Raises:
+        MissingDependencyError: faiss is not installed. The message names the extra.
+    """
     try:
         import faiss
     except ImportError as error:

@@ -99,7 +99,7 @@ def search(unit: Any, k: int, queries: Array | None = None, *, device: str | tor
 
 
 def is_sparse(x: Any) -> bool:
-    """Tell whether `x` is a SciPy sparse matrix. For type checkers it is a plain bool: SciPy's own test narrows `x`."""
+    """Return whether `x` is a SciPy sparse matrix, as a plain bool: with SciPy's own test, type checkers narrow `x`."""
     return bool(sp.issparse(x))
 
 

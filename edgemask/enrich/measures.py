@@ -13,8 +13,9 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.special import xlogy
 
-from edgemask.errors import InputError
+from edgemask.errors import InputError, InputTypeError
 from edgemask.graph import Array, Graph
+from edgemask.legal import Legal
 from edgemask.seeds import numpy_stream
 
 EXACT_UP_TO = 2000  # nodes with edges; up to here all eigenvalues are computed, in about a second
@@ -50,14 +51,14 @@ def spectral_entropy(adjacency: Any, *, probes: int | None = None, steps: int = 
 
     Raises:
         InputError: `probes` or `steps` is below 1, or `adjacency` is not that of an undirected simple graph.
-        TypeError: `adjacency` is not a sparse matrix.
+        InputTypeError: `adjacency` is not a sparse matrix.
 
     >>> triangle = adjacency_of(np.array([[0, 1, 2], [1, 2, 0]]), 3)
     >>> round(spectral_entropy(triangle), 6) == round(math.log(2), 6)
     True
     """
-    if (probes is not None and probes < 1) or steps < 1:
-        raise InputError(f"probes and steps must be at least 1, got {probes} and {steps}")
+    Legal(1, whole=True, optional=True).check("probes", probes)
+    Legal(1, whole=True).check("steps", steps)
     a = checked(adjacency)
     connected = np.flatnonzero(np.diff(a.indptr))
     n, p = len(connected), normalised(a[connected][:, connected])
@@ -76,6 +77,11 @@ def quadrature(p: Any, stream: np.random.Generator, steps: int) -> float:
     """Estimate mean(λ log λ + μ - μ²/2) over the eigenvalues μ = 1 - λ of `p` by Lanczos with one random vector.
 
     Vectors are not reorthogonalised: copies of an eigenvalue share its weight, so they do not change the estimate.
+
+    Args:
+        p: A sparse symmetric matrix.
+        stream: Source of the random vector.
+        steps: Largest number of products with `p`.
     """
     n = p.shape[0]
     previous, current = np.zeros(n), stream.choice([-1.0, 1.0], n) / np.sqrt(n)
@@ -98,10 +104,14 @@ def smoothness(x: Any, adjacency: Any) -> float:
     The value lies between 0 (features agree along edges) and 2 (features are opposite along edges). It is computed as
     the sum of |x_i/√d_i - x_j/√d_j|² over the edges, in blocks of edges, so that it is never negative.
 
+    Args:
+        x: Features, one row per node.
+        adjacency: Sparse, symmetric 0/1 adjacency.
+
     Raises:
         InputError: `x` has the wrong shape or a sum of squares that is 0 or not finite, or `adjacency` is not that of
             an undirected simple graph.
-        TypeError: `adjacency` is not a sparse matrix.
+        InputTypeError: `adjacency` is not a sparse matrix.
     """
     a = checked(adjacency)
     x = sp.csr_array(x, dtype=np.float64) if sp.issparse(x) else np.asarray(x, dtype=np.float64)
@@ -156,11 +166,11 @@ def checked(adjacency: Any) -> Any:
     """Return an adjacency matrix in CSR format, after checking that it is that of an undirected simple graph.
 
     Raises:
-        TypeError: The adjacency is not a SciPy sparse matrix.
+        InputTypeError: The adjacency is not a SciPy sparse matrix.
         InputError: It is not square or not symmetric, has values other than 0 and 1, or has a self-loop.
     """
     if not sp.issparse(adjacency):
-        raise TypeError(f"adjacency must be a SciPy sparse matrix, got {type(adjacency).__name__}")
+        raise InputTypeError(f"adjacency must be a SciPy sparse matrix, got {type(adjacency).__name__}")
     a = sp.csr_array(adjacency, dtype=np.float64)
     a.sum_duplicates()
     a.eliminate_zeros()

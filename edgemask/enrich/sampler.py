@@ -15,6 +15,7 @@ from torch import Tensor
 
 from edgemask.enrich.enriched import EnrichedGraph
 from edgemask.errors import InputError
+from edgemask.legal import Legal
 
 Array = npt.NDArray[Any]
 
@@ -121,25 +122,35 @@ class Sampler:
         return self._with_knn
 
     def both_ways(self, i: Tensor, j: Tensor, origin: Origin) -> list[Tensor]:
-        """Return the keys of the edges i → j and of the edges j → i."""
+        """Return the keys of the edges i → j and of the edges j → i.
+
+        Args:
+            i: One end of each edge.
+            j: The other end.
+            origin: Origin of all these edges.
+
+        Returns:
+            Two tensors of keys.
+        """
         return [self.keys(i, j, origin), self.keys(j, i, origin)]
 
     def counts(self, knn_ratio: float, spectral_ratio: float, spectral_budget: float | None) -> tuple[int, int]:
         """Return the numbers of kNN and spectral pairs that `sample` draws with these ratios and this budget.
 
+        Args:
+            knn_ratio: Share of all kNN pairs, in [0, 1].
+            spectral_ratio: Share of all spectral pairs, in [0, 1].
+            spectral_budget: Largest number of spectral pairs, as an average per node. None means no limit.
+
         Raises:
             InputError: A ratio or the budget is out of range, or the ratio draws too many pairs without a budget.
         """
         for name, ratio in (("knn_ratio", knn_ratio), ("spectral_ratio", spectral_ratio)):
-            if not 0 <= ratio <= 1:
-                raise InputError(f"{name} must be in [0, 1], got {ratio}")
+            Legal(0, 1).check(name, ratio)
+        Legal(0, optional=True).check("spectral_budget", spectral_budget)
         knn, total = round(knn_ratio * self.num_knn_pairs), self.num_spectral_pairs
         spectral = round(spectral_ratio * total)
         if spectral_budget is not None:
-            if not 0 <= spectral_budget < math.inf:
-                raise InputError(
-                    f"spectral_budget must be a finite number of pairs per node and at least 0, got {spectral_budget}"
-                )
             return knn, min(spectral, round(spectral_budget * self.num_nodes))
         if spectral > MOST_PAIRS * self.num_nodes:
             raise InputError(
@@ -150,7 +161,13 @@ class Sampler:
         return knn, spectral
 
     def keys(self, src: Tensor, dst: Tensor, origin: int | Tensor) -> Tensor:
-        """Return one number per edge. It sorts by destination, then source, then origin (in the low two bits)."""
+        """Return one number per edge. It sorts by destination, then source, then origin (in the low two bits).
+
+        Args:
+            src: Source nodes.
+            dst: Destination nodes.
+            origin: Values of `Origin`: one for all edges, or one per edge.
+        """
         return ((dst * self.num_nodes + src) << 2) + origin
 
     def spectral_pairs(self, number: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,7 +194,16 @@ def unrank(rank: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def draw_distinct(total: int, count: int, generator: torch.Generator) -> Tensor:
-    """Draw `count` distinct numbers of 0 … total - 1, each subset equally likely, on the generator's device."""
+    """Draw `count` distinct numbers of 0 … total - 1, each subset equally likely, on the generator's device.
+
+    Args:
+        total: How many numbers there are.
+        count: How many are drawn, at most `total`.
+        generator: Source of randomness.
+
+    Returns:
+        The numbers in ascending order.
+    """
     device = generator.device
     if count == total:
         return torch.arange(total, device=device)
@@ -202,7 +228,7 @@ def in_order(numbers: Tensor) -> Tensor:
 
 
 def changes(numbers: Tensor) -> Tensor:
-    """Tell which numbers differ from the one before them. The first is always True."""
+    """Return a mask of the numbers that differ from the one before them. The first is always True."""
     first = torch.ones_like(numbers, dtype=torch.bool)
     torch.ne(numbers[1:], numbers[:-1], out=first[1:])
     return first

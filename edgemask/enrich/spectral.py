@@ -104,6 +104,11 @@ def leading_left_vectors(z: Any, K: int, seed: int) -> Array:
 
     For a large graph they are computed as Z v from the eigenvectors v of Zᵀ Z. The iteration then runs on vectors with
     one entry per feature instead of one per node.
+
+    Args:
+        z: N × d matrix Z, dense or sparse.
+        K: Number of vectors.
+        seed: Seed of the random start of the iteration.
     """
     nodes, width = z.shape
     transposed = z.T.tocsr() if is_sparse(z) else z.T  # as CSR the product is a third faster

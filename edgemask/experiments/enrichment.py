@@ -63,6 +63,11 @@ class Enrichment:
     def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record:
         """Measure every available domain on the enriched edges that inference uses, and return the record.
 
+        Args:
+            domains: Graphs by name.
+            device: The device to compute on.
+            cache: Where enrichments are read from and stored.
+
         Raises:
             DataError: No domain of the protocol is among `domains`.
         """

@@ -46,7 +46,9 @@ class ProgressPrinter:
         for label, why in tally.retried[self.retried :]:
             self._print(f"{label} is run again: {why}")
         for label, why in tally.failed[self.failed :]:
-            self._print(f"{label} failed" + (f" in the same way: {end(why)}" if why in self.reasons else f":\n{why}"))
+            self._print(
+                f"{label} failed" + (f" in the same way: {last_line(why)}" if why in self.reasons else f":\n{why}")
+            )
             self.reasons.add(why)
         self.retried, self.failed = len(tally.retried), len(tally.failed)
 
@@ -102,7 +104,7 @@ def summary(tally: Tally) -> str:
         lines.append(f"data not available for {n} ({absent.root} on {absent.host}): {', '.join(absent.files)}")
     if tally.failed:
         lines.append(f"{len(tally.failed)} failed:")
-        lines += [f"  {label}: {end(why)}" for label, why in tally.failed[:SHOWN]]
+        lines += [f"  {label}: {last_line(why)}" for label, why in tally.failed[:SHOWN]]
         lines += [f"  and {len(tally.failed) - SHOWN} more"] if len(tally.failed) > SHOWN else []
     if tally.interrupted:
         lines.append("stopped: the records stay, and the same command continues from here")
@@ -111,7 +113,7 @@ def summary(tally: Tally) -> str:
     return "\n".join(lines)
 
 
-def end(why: str) -> str:
+def last_line(why: str) -> str:
     """Return the last line of a traceback, which names the error."""
     return why.splitlines()[-1]
 

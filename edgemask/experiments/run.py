@@ -85,7 +85,13 @@ class Run:
         } | ({"also": list(self.also)} if self.also else {})
 
     def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record:
-        """Run and return the record. A run that diverges or runs out of memory also gets a record (`attempt`)."""
+        """Run and return the record. A run that diverges or runs out of memory also gets a record (`attempt`).
+
+        Args:
+            domains: Graphs by name. Targets may be missing as long as there is one.
+            device: The device to compute on.
+            cache: Where enrichments are read from and stored.
+        """
         return attempt(self, domains, device=device, cache=cache)
 
 

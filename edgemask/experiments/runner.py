@@ -155,7 +155,7 @@ def _domains(name: str, options: str, protocol: Split, settings: Settings) -> di
 
 
 def out_of_memory(outcome: Outcome) -> bool:
-    """Tell whether a run ran out of device memory. Other runs on the same device may have been the cause."""
+    """Return whether a run ran out of device memory. Other runs on the same device may have been the cause."""
     return isinstance(outcome, dict) and outcome.get("failed", {}).get("kind") == "OutOfMemoryError"
 
 

@@ -9,7 +9,7 @@ from shlex import join, quote
 from typing import TypeVar
 
 from edgemask.errors import InputError
-from edgemask.experiments.needs import Need, alike, need
+from edgemask.experiments.needs import Need, need, need_key
 from edgemask.experiments.records import Task
 from edgemask.experiments.runner import Settings
 
@@ -85,7 +85,7 @@ def job_file(
     if not 1 <= elements <= len(tasks):
         raise InputError(f"elements must be from 1 to the number of tasks, {len(tasks)}, got {elements}")
     if minutes is None or memory_mib is None:
-        kinds = {alike(task): task for task in tasks}
+        kinds = {need_key(task): task for task in tasks}
         needs = {kind: predict(task, settings) for kind, task in kinds.items()}
         seconds, memory = [n.seconds for n in needs.values() if n.seconds], [n.memory_mib for n in needs.values()]
         if not seconds:
@@ -93,7 +93,7 @@ def job_file(
                 f"the time and memory of {', '.join(suites)} cannot be predicted here: give minutes and memory_mib"
             )
         times = {kind: max(seconds) if n.seconds is None else n.seconds for kind, n in needs.items()}
-        longest = max(sum(times[alike(task)] for task in shard(tasks, i, elements)) for i in range(elements))
+        longest = max(sum(times[need_key(task)] for task in shard(tasks, i, elements)) for i in range(elements))
         minutes = ceil((START + MARGIN * longest) / 60) if minutes is None else minutes
         memory_mib = DRIVER_MIB + jobs * ceil(max(m for m in memory if m)) if memory_mib is None else memory_mib
     name = suites[0] if len(suites) == 1 else f"{len(suites)}-suites"

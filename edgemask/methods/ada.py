@@ -118,12 +118,12 @@ class ADA(ERM):
         """
         task: Any = self.networks["task"].eval().requires_grad_(False)
         start, labels = self.graphs(source)[-1].domain.x, source.domain.labels()[source.train]
-        traced = Traced(start)
+        traced = TracedInput(start)
         z0 = task.embed(traced, edges).detach()
         b = torch.cat([weight.T for weight in traced.weights])
 
         def objective(a: Tensor) -> tuple[Tensor, Tensor]:
-            traced = Traced(Shifted(start, a, b))
+            traced = TracedInput(Shifted(start, a, b))
             z = task.embed(traced, edges)
             loss = F.cross_entropy(task.read(z, edges).index_select(0, source.train), labels, reduction="sum")
             value = loss - float(self.hparams["gamma"]) / 2 * (z - z0).square().sum()
@@ -159,7 +159,7 @@ class ADA(ERM):
         self.replays.clear()
 
 
-class Traced:
+class TracedInput:
     """An input that stores the weights it is multiplied by, and the products, as leaves with gradients."""
 
     def __init__(self, x: Any):

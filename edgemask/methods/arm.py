@@ -47,12 +47,18 @@ class Contextual(nn.Module):
         self.classifier, self.context = classifier, context
 
     def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
-        """Return the N × C logits, under the context of these nodes."""
+        """Return the N × C logits, under the context of these nodes.
+
+        Args:
+            x: N × d features.
+            edges: Edges of the graph.
+            s: Mask of the real edges. None means ones.
+        """
         logits: Tensor = self.classifier(Appended(x, self.context.at_nodes(0, x).mean(0)), edges, s)
         return logits
 
 
-class Given(Backbone):
+class FixedContext(Backbone):
     """A classifier under a known context, so that a graph can be classified block by block."""
 
     def __init__(self, classifier: Backbone, context: Tensor):
@@ -88,7 +94,7 @@ class ARM(ERM):
         with torch.no_grad(), precision(self.recipe.precision, self.device):
             nodes = torch.arange(domain.num_nodes, device=self.device)
             sums = [task.context.at_nodes(0, features(domain.graph, part)).sum(0) for part in torch.split(nodes, size)]
-            contextual = Given(task.classifier, torch.stack(sums).sum(0) / domain.num_nodes).eval()
+            contextual = FixedContext(task.classifier, torch.stack(sums).sum(0) / domain.num_nodes).eval()
             out = logits_in_blocks(contextual, domain.graph, edges, s, size)
         return out.float() if out.dtype == torch.bfloat16 else out
 

@@ -77,7 +77,15 @@ class Method(Execution, ABC):
         return {"task": self.adam(self.networks["task"], self.recipe.lr, self.recipe.weight_decay)}
 
     def update(self, sources: Sequence[Source], epoch: int) -> dict[str, float]:
-        """Train for one epoch and return the losses and other quantities to record."""
+        """Train for one epoch and return the losses and other quantities to record.
+
+        Args:
+            sources: The sources.
+            epoch: Number of the epoch. It decides all random draws.
+
+        Returns:
+            The values by name. Names that start with `loss` are checked for NaN and infinity.
+        """
         means = Means()
         for pairs in self.iter_batches(sources, epoch):
             means.add(self.replayed(self.joint_step, pairs))
@@ -87,6 +95,15 @@ class Method(Execution, ABC):
         """Update the networks once on a batch of every source, and return what to record.
 
         Names that start with `loss` are checked for NaN and infinity.
+
+        Args:
+            pairs: A source and the edges of its batch, for every source.
+
+        Returns:
+            The values to record by name, as detached tensors.
+
+        Raises:
+            NotImplementedError: The class defines neither `joint_step` nor `update`.
         """
         raise NotImplementedError(f"{type(self).__name__} must define joint_step or update")
 
@@ -107,6 +124,10 @@ class Method(Execution, ABC):
 
         It is the cross-entropy on the first label of each node or, with `loss = "binary"`, the binary cross-entropy on
         all labels.
+
+        Args:
+            logits: N × C logits of the source's nodes.
+            source: The source.
         """
         trained = logits.index_select(0, source.train)
         if self.recipe.loss == "binary":

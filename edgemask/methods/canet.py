@@ -80,7 +80,13 @@ class MixtureNet(Backbone):
         self.log_q: list[Tensor] = []
 
     def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
-        """Return the N × C logits."""
+        """Return the N × C logits.
+
+        Args:
+            x: N × d features.
+            edges: Edges of the graph.
+            s: Mask of the real edges. None means ones.
+        """
         self.log_q = []
         return super().forward(x, edges, s)
 

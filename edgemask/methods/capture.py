@@ -17,12 +17,12 @@ ROOM = 32  # a capture has room for 1/32 more edges than the sample it is made f
 
 
 def captures(networks: nn.Module) -> bool:
-    """Tell whether these networks' kernels can be captured. Triton's can, which support float32 only."""
+    """Return whether these networks' kernels can be captured. Triton's can, which support float32 only."""
     return all(p.dtype == torch.float32 and backend(p).__name__.endswith(".gpu") for p in networks.parameters())
 
 
 def _fits(captured: Edges, edges: Edges) -> bool:
-    """Tell whether `edges` can be used by a capture made with the edges `captured`.
+    """Return whether `edges` can be used by a capture made with the edges `captured`.
 
     They can if they are the same object, or if they are unpadded and fit into padded captured edges.
     """

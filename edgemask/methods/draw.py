@@ -101,6 +101,11 @@ def choose(total: int, count: int, device: torch.device) -> Tensor:
     """Return `count` numbers out of 0 … total - 1, with every subset equally likely.
 
     They are distinct, except that with a probability far below 1/1000 some number occurs twice.
+
+    Args:
+        total: How many numbers there are.
+        count: How many are chosen, at most `total`.
+        device: Where to draw and return them.
     """
     if count == total:
         return torch.arange(total, device=device)

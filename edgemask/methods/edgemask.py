@@ -156,13 +156,25 @@ class Game(Method):
         return list(records.values())
 
     def task_step(self, source: Source, edges: Edges, s: Tensor | None) -> Tensor:
-        """Take one TaskNet step on ℓ (Eq. task_min) and return the loss."""
+        """Take one TaskNet step on ℓ (Eq. task_min) and return the loss.
+
+        Args:
+            source: The source.
+            edges: Its edges in this step.
+            s: Mask of the real edges. None means ones.
+        """
         loss = self.risk(source, edges, s)
         self.step("task", loss)
         return loss.detach()
 
     def mask_step(self, source: Source, edges: Edges, s: Tensor) -> Tensor:
-        """Take one MaskNet step on -ℓ + λ mean(s) (Eq. mask_min), with the TaskNet frozen, and return ℓ."""
+        """Take one MaskNet step on -ℓ + λ mean(s) (Eq. mask_min), with the TaskNet frozen, and return ℓ.
+
+        Args:
+            source: The source.
+            edges: Its edges in this step.
+            s: The mask, with its gradient to the MaskNet.
+        """
         task = self.networks["task"].eval().requires_grad_(False)
         with torch.set_grad_enabled(self.recipe.adversarial):
             logits = task(source.domain.x, edges, s)
@@ -202,6 +214,14 @@ class Game(Method):
         """Return the mean mask by origin, the gradient norms of both networks, and λ.
 
         The mean mask of an origin without edges is NaN.
+
+        Args:
+            name: Name of the source.
+            edges: Its edges.
+            s: Their mask.
+
+        Returns:
+            The values by name.
         """
         record: Record = {"lambda": self.lam.clone()}
         for origin in Origin:

@@ -111,7 +111,16 @@ class FLOOD(Method):
         return record | {"variance": variance.detach()}
 
     def views(self, domain: GraphTensors, edges: Edges, s: Tensor | None = None) -> list[View]:
-        """Return the environments of a graph, from the graph itself to the most augmented one."""
+        """Return the environments of a graph, from the graph itself to the most augmented one.
+
+        Args:
+            domain: Tensors of the graph.
+            edges: Its edges.
+            s: Mask of the real edges. None means ones.
+
+        Returns:
+            The features and the mask of each environment.
+        """
         last = int(self.hparams["views"]) - 1
         views: list[View] = [(domain.x, s)]
         for e in range(1, last + 1):

@@ -100,7 +100,13 @@ class Generator(nn.Module):
         return self.classify(z, presence), mean[nodes], log_std[nodes]
 
     def latents(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the mean and log deviation of q(z|G) for every node."""
+        """Return the mean and log deviation of q(z|G) for every node.
+
+        Args:
+            x: Features.
+            edges: Edges.
+            s: Mask of the real edges. None means ones.
+        """
         h = self.encoder.embed(x, edges, s)
         weight = edges.spread(s).to(h.dtype)
         total = aggregate(edges, weight, h.new_ones(edges.num_nodes, 1))  # positive, because of the self-loop
@@ -202,7 +208,17 @@ class GRM(Method):
 
 
 def divergence(mean: Tensor, log_std: Tensor, prior_mean: Tensor, prior_log_std: Tensor) -> Tensor:
-    """Return KL(N(mean, e^{2 log_std}) ‖ N(prior_mean, e^{2 prior_log_std})) of each row."""
+    """Return KL(N(mean, e^{2 log_std}) ‖ N(prior_mean, e^{2 prior_log_std})) of each row.
+
+    Args:
+        mean: Means, one row per node.
+        log_std: Logarithms of the deviations.
+        prior_mean: Means of the prior.
+        prior_log_std: Logarithms of the prior's deviations.
+
+    Returns:
+        One value per row.
+    """
     ratio = 2 * (log_std - prior_log_std)
     distance = (mean - prior_mean).square() * torch.exp(-2 * prior_log_std)
     return (ratio.exp() + distance - 1 - ratio).sum(1) / 2

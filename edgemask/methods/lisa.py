@@ -15,7 +15,8 @@ The outline is from the paper. The exact terms are those of its public code, whi
 of √R_k; the two are equal. The code has two kinds of generators: for graph classification, a network of both ends of an
 edge with relaxed sampling; for nodes, free logits per edge of which the largest 10 % (Twitch, Facebook) or 1 % (Arxiv,
 Elliptic) are kept, without sampling. This implementation uses the first kind: a network of the features at both ends,
-of the same shape as the MaskNet. It is the variational one, and it also works if the edges are sampled anew each epoch.
+of the same shape as the MaskNet. It is the variational one, and it also works if edges are sampled again in each
+epoch.
 
 Further choices made here: one generator step per classifier step (the default of the code is 10, which would cost ten
 times as much), without dropout in the classifier; the objectives of several sources are averaged. Other defaults are
@@ -121,7 +122,13 @@ class LiSA(Method):
 
 
 class Subgraphs(nn.Module):
-    """K generators of subgraphs."""
+    """K generators of subgraphs.
+
+    Args:
+        views: Number of generators K.
+        inputs: Number of input features.
+        width: Width of the two layers of each generator.
+    """
 
     def __init__(self, views: int, inputs: int, width: int):
         super().__init__()

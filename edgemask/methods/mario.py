@@ -154,7 +154,13 @@ class MARIO(Method):
         return self.bottleneck(self.project(x, s, scene), other)
 
     def project(self, x: Tensor | SparseMatrix, s: Tensor, scene: Scene) -> tuple[Tensor, Tensor]:
-        """Return the sampled nodes' projections in a view, and their scores against the prototypes."""
+        """Return the sampled nodes' projections in a view, and their scores against the prototypes.
+
+        Args:
+            x: Features of the view.
+            s: Mask of the view.
+            scene: The source in this step, with its sampled nodes.
+        """
         h = backbone(self.networks["task"]).embed(x, scene.edges, s).index_select(0, scene.nodes)
         return cast(tuple[Tensor, Tensor], self.networks["prototypes"](h))
 
@@ -200,7 +206,13 @@ class Prototypes(nn.Module):
 
 
 def info_nce(u: Tensor, v: Tensor, tau: float) -> Tensor:
-    """Return I of the module's docstring: every node against all others of both views, in both directions."""
+    """Return I of the module's docstring: every node against all others of both views, in both directions.
+
+    Args:
+        u: Unit-length projections of the nodes in one view (n × d).
+        v: Projections of the same nodes in the other view.
+        tau: Temperature.
+    """
     across, inside, inside_v = u @ v.T / tau, u @ u.T / tau, v @ v.T / tau
     same_node = torch.eye(len(u), dtype=torch.bool, device=u.device)
     losses = [
@@ -226,7 +238,13 @@ def conditional(u: Tensor, v: Tensor, c: Tensor, d: Tensor) -> Tensor:
 
 
 def clustering(a: Tensor, b: Tensor, tau: float) -> Tensor:
-    """Return the loss of predicting each view's balanced assignment from the scores of the other view."""
+    """Return the loss of predicting each view's balanced assignment from the scores of the other view.
+
+    Args:
+        a: Scores of the nodes against the prototypes in one view (n × prototypes).
+        b: Scores in the other view.
+        tau: Temperature.
+    """
     guesses = ((balanced(a.detach()), b), (balanced(b.detach()), a))
     return torch.stack([-(q * F.log_softmax(scores / tau, 1)).sum(1).mean() for q, scores in guesses]).mean()
 

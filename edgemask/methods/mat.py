@@ -10,7 +10,7 @@ matches no title we know, and MAT is in none of its tables. This is the only met
 domain generalisation, and it is an adversarial augmentation like ADA, which the paper names next to it.
 
 From its public code, which agrees with the paper's figures and abstract: k perturbations per domain that persist from
-step to step; mixing weights drawn anew in every step; one ascent step on both (a normalised step and a projection for
+step to step; mixing weights drawn again in every step; one ascent step on both (a normalised step and a projection for
 Δ, a plain step for A) before each step of the classifier, which learns only from the perturbed samples.
 
 Choices made here:

@@ -16,7 +16,7 @@ Because the first map is linear, the features are mixed after it, so sparse feat
 convolution has a second linear map for the node itself; our backbones have none, and the weight of the self-loop takes
 its role.
 
-Choices made here: each training node has a partner drawn from the training nodes of all other sources, anew in every
+Choices made here: each training node has a partner drawn from the training nodes of all other sources, again in every
 step, as in mixup across domains (DomainBed). If there is only one source, the partner is from the same source, as in
 both papers. Each node has its own λ (authors: one for all nodes of a step).
 

@@ -15,7 +15,7 @@ This is a full implementation. The statistic is from the paper, which leaves ope
   pooled sample. The median is from the paper; DomainBed uses seven fixed widths. Graph representations differ in scale
   between data sets, and with widths that follow the scale the penalty cannot be lowered by shrinking the
   representation.
-- The statistic is quadratic in the number of nodes, so it is computed on `nodes` nodes of each source, drawn anew in
+- The statistic is quadratic in the number of nodes, so it is computed on `nodes` nodes of each source, drawn again in
   every step. The risk is computed on all training nodes.
 
 Defaults: weight 1 is from DomainBed; no value for citation networks is published. With one source the penalty is 0, and

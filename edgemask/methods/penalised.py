@@ -83,7 +83,13 @@ class Penalised(ERM):
         return self.at_training_nodes(source, logits)
 
     def at_training_nodes(self, source: Source, logits: Tensor, h: Tensor | None = None) -> SourceOutput:
-        """Return the output at the training nodes of one source."""
+        """Return the output at the training nodes of one source.
+
+        Args:
+            source: The source.
+            logits: N × C logits of its nodes.
+            h: Representations of its nodes, if the penalty uses them.
+        """
         nodes, labels = source.train, source.domain.labels()
         rows = [full(t.index_select(0, nodes)) for t in (logits, h) if t is not None]
         return SourceOutput(source.domain.name, labels[nodes], *rows)

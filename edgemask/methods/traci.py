@@ -136,6 +136,11 @@ class TRACI(Method):
     def halfway(self, z: Tensor, edges: Edges, s: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Run the first round of message passing.
 
+        Args:
+            z: Messages of the first round.
+            edges: Edges of the source.
+            s: Mask of the real edges. None means ones.
+
         Returns:
             What the nodes have after the round, and the weights of the edges in all rounds.
         """
@@ -143,7 +148,13 @@ class TRACI(Method):
         return self.task.receive(1, self.task.collect(0, edges, weight, z)), weight
 
     def finish(self, h: Tensor, edges: Edges, weight: Tensor | None) -> Tensor:
-        """Return the logits, given what the nodes have after the first round."""
+        """Return the logits, given what the nodes have after the first round.
+
+        Args:
+            h: What the nodes have after the first round.
+            edges: Edges of the source.
+            weight: Weights of the edges, as `halfway` returned them.
+        """
         z = self.task.send(1, h)
         for i in range(1, self.task.rounds):
             z = self.task.at_nodes(i + 1, self.task.collect(i, edges, weight, z))
@@ -162,6 +173,11 @@ class TRACI(Method):
         """Return perturbations of what nodes send first, and of what they have after the first round.
 
         They start random and then follow the ascent steps of the schedule.
+
+        Args:
+            z: Messages of the first round, detached.
+            edges: Edges of the source.
+            s: Mask of the adversary's graph.
         """
         with torch.no_grad():
             start = z, self.halfway(z, edges, s)[0]
@@ -180,7 +196,13 @@ class TRACI(Method):
         return noise[0].detach(), noise[1].detach()
 
     def mix(self, h: Tensor, source: Source, prototypes: Sequence[Prototypes]) -> Tensor:
-        """Return the representations, with those of training nodes moved toward a mean of class prototypes."""
+        """Return the representations, with those of training nodes moved toward a mean of class prototypes.
+
+        Args:
+            h: Representations of the source's nodes.
+            source: The source.
+            prototypes: The class prototypes of every source.
+        """
         nodes, y = source.train, source.domain.labels()[source.train]
         mean, deviation, present = (torch.stack(column)[:, y] for column in zip(*prototypes, strict=True))  # M × n × …
         draws = mean + deviation * torch.randn_like(mean)
@@ -211,7 +233,13 @@ def dropped(edges: Edges, share: float) -> Tensor:
 
 
 def roughness(d: Tensor, edges: Edges, s: Tensor | None = None) -> Tensor:
-    """Return tr(dᵀ L d) / N with L = I - D^{-1/2} (A(s) + I) D^{-1/2}."""
+    """Return tr(dᵀ L d) / N with L = I - D^{-1/2} (A(s) + I) D^{-1/2}.
+
+    Args:
+        d: Values of the nodes (N × …).
+        edges: Edges of the graph.
+        s: Mask of the real edges. None means ones.
+    """
     d = d.flatten(1)  # concatenates attention heads
     return (d * (d - aggregate(edges, gcn_weights(edges, s), d))).sum() / len(d)
 
@@ -223,7 +251,13 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def gaussians(h: Tensor, source: Source, classes: int) -> Prototypes:
-    """Return the mean and deviation of the training nodes' representations by class, and 1 for present classes."""
+    """Return the mean and deviation of the training nodes' representations by class, and 1 for present classes.
+
+    Args:
+        h: Representations of the source's nodes.
+        source: The source.
+        classes: Number of classes.
+    """
     h, y = h[source.train], source.domain.labels()[source.train]
     one_hot = (y[:, None] == torch.arange(classes, device=h.device)).to(h.dtype)
     count = one_hot.sum(0).clamp_min(1)[:, None]

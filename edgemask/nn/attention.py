@@ -15,7 +15,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from edgemask.config import Gate
-from edgemask.errors import InputError
+from edgemask.legal import Legal
 from edgemask.nn.backend import backend
 from edgemask.nn.tensors import Edges
 
@@ -49,7 +49,6 @@ def attend(
     Raises:
         InputError: `dropout` is not in [0, 1).
     """
-    if not 0 <= dropout < 1:
-        raise InputError(f"dropout must be in [0, 1), got {dropout}")
+    Legal(0, 1, open_high=True).check("dropout", dropout)
     out: Tensor = backend(z).attend(edges, z, logit_src, logit_dst, s, c, gate=gate, dropout=dropout)
     return out

@@ -16,7 +16,13 @@ from edgemask.nn.tensors import Edges, SparseMatrix
 
 
 class InputLinear(nn.Module):
-    """A linear layer x W + b. Its input may be a sparse matrix, which is never converted to a dense one."""
+    """A linear layer x W + b. Its input may be a sparse matrix, which is never converted to a dense one.
+
+    Args:
+        inputs: Number of input features.
+        outputs: Number of outputs.
+        bias: Whether to add b.
+    """
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True):
         super().__init__()
@@ -42,23 +48,52 @@ class Backbone(nn.Module):
     The representation of a node is its state before round `depth`: `embed` returns it, and `read` computes the logits
     from it.
 
-    The constructor of every backbone takes the number of input features, the hidden width, the number of classes, the
-    number of layers and the dropout rate, in this order.
+    The constructor of every backbone takes these arguments, in this order:
+
+    `inputs`   number of input features
+    `hidden`   hidden width
+    `classes`  number of classes
+    `layers`   number of layers
+    `dropout`  dropout rate between layers
     """
 
     rounds: int
     depth: int
 
     def weigh(self, edges: Edges, s: Tensor | None) -> Tensor | None:
-        """Return the edge weights that all rounds share, from the mask `s` on the real edges."""
+        """Return the edge weights that all rounds share, from the mask `s` on the real edges.
+
+        Args:
+            edges: Edges of the graph.
+            s: Mask of the real edges. None means ones.
+
+        Returns:
+            A value per edge or per real edge, as `collect` takes it, or None.
+        """
         return s
 
     def receive(self, i: int, h: Any) -> Tensor:
-        """Return the state of each node before round i."""
+        """Return the state of each node before round i.
+
+        Args:
+            i: Number of the round, from 0 to `rounds`.
+            h: The features if i is 0, else what round i - 1 collected.
+
+        Returns:
+            The state, one row per node.
+        """
         raise NotImplementedError
 
     def send(self, i: int, h: Any) -> Tensor:
-        """Return the messages of round i or, after the last round, the logits."""
+        """Return the messages of round i or, after the last round, the logits.
+
+        Args:
+            i: Number of the round, from 0 to `rounds`.
+            h: The state that `receive` returned.
+
+        Returns:
+            The messages, one row per node, or the N × C logits if i is `rounds`.
+        """
         raise NotImplementedError
 
     def at_nodes(self, i: int, h: Any) -> Tensor:
@@ -73,6 +108,9 @@ class Backbone(nn.Module):
             edges: Edges of the graph.
             weight: Edge weights that `weigh` returned.
             z: Messages of all nodes, as `send` returned them.
+
+        Returns:
+            What each node collected, one row per node.
         """
         raise NotImplementedError
 

@@ -41,7 +41,13 @@ class Block:
 
 
 def blocks(edges: Edges, size: int, device: torch.device) -> Iterator[Block]:
-    """Yield a graph in blocks of `size` nodes. Each block is copied to the device when it is reached."""
+    """Yield a graph in blocks of `size` nodes. Each block is copied to the device when it is reached.
+
+    Args:
+        edges: Edges of the graph, on the host.
+        size: Number of nodes of a block.
+        device: Where blocks are copied to.
+    """
     for start in range(0, edges.num_nodes, size):
         rows = slice(start, min(start + size, edges.num_nodes))
         first, past = edges.indptr[[rows.start, rows.stop]].tolist()

@@ -30,7 +30,7 @@ def budget_shift(logits: Tensor, rho: float, count: Tensor | None = None) -> Ten
         return 40 - logits.detach().min()  # σ(40) is 1 in float32 and in float64
     if logits.device.type == "cpu":
         size = len(logits) if count is None else int(count)
-        return cpu.implicit(logits, bracketed_newton(logits.detach()[:size], rho), size)
+        return cpu.implicit(logits, cpu.root(logits.detach()[:size], rho), size)
     total = len(logits) if count is None else count.squeeze(0)
     is_real = None if count is None else torch.arange(len(logits), device=logits.device) < count
 
@@ -54,6 +54,14 @@ def bracketed_newton(logits: Tensor, rho: float, iterations: int = 100) -> Tenso
     """Return the root b of mean(σ(logits + b)) - ρ.
 
     The method is Newton's, kept inside a shrinking bracket by bisection.
+
+    Args:
+        logits: The logits.
+        rho: The mean ρ, between 0 and 1.
+        iterations: Largest number of iterations.
+
+    Returns:
+        b, as a tensor without dimensions.
     """
     target = torch.logit(logits.new_tensor(rho))
     low, high = target - logits.max(), target - logits.min()  # every σ is ≤ ρ at `low` and ≥ ρ at `high`

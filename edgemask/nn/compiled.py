@@ -52,10 +52,14 @@ def blocks(indptr: Tensor) -> Array:
     Returns:
         The first node of each block, followed by N.
     """
+    known = getattr(indptr, "_blocks", None)  # the tensor keeps its blocks, until it is changed in place
+    if known is not None and known[0] == indptr._version:
+        return known[1]  # type: ignore[no-any-return]
     starts = indptr.numpy()
     edges = np.arange(BLOCKS + 1) * int(starts[-1]) // BLOCKS
     first_nodes: Array = np.searchsorted(starts, edges.astype(starts.dtype))
     first_nodes[-1] = len(starts) - 1  # the last block includes nodes without edges at the end
+    indptr._blocks = indptr._version, first_nodes  # type: ignore[attr-defined]
     return first_nodes
 
 

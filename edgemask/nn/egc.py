@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from edgemask.nn.aggregate import aggregate, gcn_weights
 from edgemask.nn.backbone import Backbone, InputLinear
+from edgemask.nn.dropout import dropout
 from edgemask.nn.tensors import Edges
 
 
@@ -68,7 +69,7 @@ class EGC(Backbone):
     def receive(self, i: int, h: Any) -> Tensor:
         """Apply bias, LayerNorm, ReLU and dropout to what a round collected."""
         if i > 0:
-            h = F.dropout(F.relu(self.norms[i - 1](h + self.biases[i - 1])), self.dropout, self.training)
+            h = dropout(F.relu(self.norms[i - 1](h + self.biases[i - 1])), self.dropout, self.training)
         return h  # type: ignore[no-any-return]
 
     def send(self, i: int, h: Any) -> Tensor:

@@ -37,7 +37,13 @@ class MaskedGATLayer(nn.Module):
         self.c = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, heads)).squeeze(0))
 
     def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None) -> Tensor:
-        """Return the layer's output for a whole graph, with mask `s` on its real edges."""
+        """Return the layer's output for a whole graph, with mask `s` on its real edges.
+
+        Args:
+            x: N × d features or states.
+            edges: Edges of the graph.
+            s: Mask of the real edges. None means ones.
+        """
         return self.collect(edges, s, self.send(x))
 
     def send(self, x: Tensor | SparseMatrix) -> Tensor:
@@ -46,7 +52,13 @@ class MaskedGATLayer(nn.Module):
         return z.view(-1, self.heads, self.width)
 
     def collect(self, edges: Edges, s: Tensor | None, z: Tensor) -> Tensor:
-        """Return the attention-weighted sum of the messages into each node."""
+        """Return the attention-weighted sum of the messages into each node.
+
+        Args:
+            edges: Edges of the graph.
+            s: Mask of the real edges. None means ones.
+            z: Messages, as `send` returned them.
+        """
         logits = head_logits(z, self.a_src, self.a_dst)
         dropout = self.attention_dropout if self.training else 0.0
         return attend(edges, z, *logits, s, self.c, gate=self.gate, dropout=dropout)

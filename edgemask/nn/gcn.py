@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from edgemask.nn.aggregate import aggregate, gcn_weights
 from edgemask.nn.backbone import Backbone, InputLinear
+from edgemask.nn.dropout import dropout
 from edgemask.nn.tensors import Edges
 
 
@@ -33,7 +34,7 @@ class GCN(Backbone):
         if i > 0:
             h = h + self.biases[i - 1]
         if 0 < i < self.rounds:
-            h = F.dropout(F.relu(h), self.dropout, self.training)
+            h = dropout(F.relu(h), self.dropout, self.training)
         return h  # type: ignore[no-any-return]
 
     def send(self, i: int, h: Any) -> Tensor:

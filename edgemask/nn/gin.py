@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from edgemask.nn.aggregate import aggregate
 from edgemask.nn.backbone import Backbone, InputLinear
+from edgemask.nn.dropout import dropout
 from edgemask.nn.tensors import Edges
 
 
@@ -38,7 +39,7 @@ class GIN(Backbone):
         """Apply the rest of the layer's MLP, and dropout."""
         if i > 0:
             h = F.relu(self.norms[i - 1](h + self.biases[i - 1]))
-            h = F.dropout(F.relu(self.second[i - 1](h)), self.dropout, self.training)
+            h = dropout(F.relu(self.second[i - 1](h)), self.dropout, self.training)
         return h  # type: ignore[no-any-return]
 
     def send(self, i: int, h: Any) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from edgemask.config import GPR_HOPS
 from edgemask.nn.aggregate import aggregate, gcn_weights
 from edgemask.nn.backbone import Backbone, InputLinear
+from edgemask.nn.dropout import dropout
 from edgemask.nn.tensors import Edges
 
 RESTART = 0.1  # restart probability of the PageRank that the weights of the hops start from
@@ -42,19 +43,26 @@ class GPR(Backbone):
     def receive(self, i: int, h: Any) -> Tensor:
         """Apply all layers of the MLP but the last before the first round."""
         for linear in self.linears[:-1] if i == 0 else ():
-            h = F.dropout(F.relu(linear(h)), self.dropout, self.training)
+            h = dropout(F.relu(linear(h)), self.dropout, self.training)
         return h  # type: ignore[no-any-return]
 
     def send(self, i: int, h: Any) -> Tensor:
         """Return the current hop and the weighted sum of all hops so far; after the last round, the sum."""
         if i == 0:
-            z = F.dropout(self.linears[-1](h), self.dropout, self.training)
+            z = dropout(self.linears[-1](h), self.dropout, self.training)
             return torch.cat([z, self.gamma[0] * z], dim=1)
-        z, total = torch.tensor_split(h, 2, dim=1)
+        z, total = _halves(h)
         total = total + self.gamma[i] * z
         return total if i == self.rounds else torch.cat([z, total], dim=1)
 
     def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
         """Propagate the current hop. The sum stays at its node."""
-        hop, total = torch.tensor_split(z, 2, dim=1)
+        hop, total = _halves(z)
         return torch.cat([aggregate(edges, weight, hop.contiguous()), total], dim=1)
+
+
+def _halves(h: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the two halves of the columns. The gradient is one concatenation, unlike that of two slices."""
+    width = h.shape[1] // 2
+    left, right = torch.split_with_sizes(h, [width, width], dim=1)
+    return left, right

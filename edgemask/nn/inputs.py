@@ -23,7 +23,13 @@ class Appended:
 
 
 class Shifted:
-    """The matrix X + A B: features plus a matrix of low rank, where A is N × r and B is r × F."""
+    """The matrix X + A B: features plus a matrix of low rank, where A is N × r and B is r × F.
+
+    Args:
+        x: The matrix X (N × F).
+        a: The matrix A.
+        b: The matrix B.
+    """
 
     def __init__(self, x: Tensor | SparseMatrix | Shifted, a: Tensor, b: Tensor):
         self.x, self.a, self.b = x, a, b

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from edgemask.nn.aggregate import aggregate, gcn_weights
 from edgemask.nn.backbone import Backbone, InputLinear
+from edgemask.nn.dropout import dropout
 from edgemask.nn.tensors import Edges
 
 CHANNELS = 3
@@ -52,7 +53,7 @@ class Mix(Backbone):
             channels = F.relu(h).view(-1, CHANNELS, self.hidden)
             gates = ((channels * self.gates[i - 1]).sum(2) + self.biases[i - 1]).softmax(1)
             mixed = (channels * gates.unsqueeze(2)).sum(1)
-            h = F.dropout(self.norms[i - 1](mixed), self.dropout, self.training)
+            h = dropout(self.norms[i - 1](mixed), self.dropout, self.training)
         return h  # type: ignore[no-any-return]
 
     def send(self, i: int, h: Any) -> Tensor:
@@ -62,7 +63,9 @@ class Mix(Backbone):
 
     def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
         """Return the three channels before their nonlinearity."""
-        _, high, own = torch.tensor_split(z, CHANNELS, dim=1)
-        summed = aggregate(edges, weight, z[:, : 2 * self.hidden].contiguous())
-        smooth, smooth_high = torch.tensor_split(summed, 2, dim=1)
+        # The gradient of `split` is a single concatenation; that of slices adds matrices that are mostly 0.
+        sent, own = torch.split_with_sizes(z, [2 * self.hidden, self.hidden], dim=1)
+        _, high = torch.split_with_sizes(sent, [self.hidden, self.hidden], dim=1)
+        summed = aggregate(edges, weight, sent.contiguous())
+        smooth, smooth_high = torch.split_with_sizes(summed, [self.hidden, self.hidden], dim=1)
         return torch.cat([smooth, high - smooth_high, own], dim=1)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgemask.nn.backbone import Backbone, InputLinear
+from edgemask.nn.dropout import dropout
 
 
 class MLP(Backbone):
@@ -25,7 +26,7 @@ class MLP(Backbone):
     def receive(self, i: int, h: Any) -> Tensor:
         """Apply all layers but the last."""
         for linear in self.linears[:-1]:
-            h = F.dropout(F.relu(linear(h)), self.dropout, self.training)
+            h = dropout(F.relu(linear(h)), self.dropout, self.training)
         return h  # type: ignore[no-any-return]
 
     def send(self, i: int, h: Any) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from edgemask.errors import InputError
+from edgemask.legal import Legal
 from edgemask.nn.backend import backend
 from edgemask.nn.kernels import Activation
 
@@ -42,7 +42,6 @@ def activate(h: Tensor, bias: Tensor | None, activation: Activation, dropout: fl
     Raises:
         InputError: `dropout` is not in [0, 1).
     """
-    if not 0 <= dropout < 1:
-        raise InputError(f"dropout must be in [0, 1), got {dropout}")
+    Legal(0, 1, open_high=True).check("dropout", dropout)
     out: Tensor = backend(h).activate(h, bias, activation, dropout)
     return out

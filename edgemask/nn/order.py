@@ -13,6 +13,7 @@ from torch import Tensor
 from edgemask.nn.compiled import BLOCKS, Array, arrays, compiled, empty
 from edgemask.runtime.threads import shared_threads
 
+SMALL = 1 << 19  # entries; fewer of them are sorted and permuted directly, since they stay in a cache
 BUCKETS = 1 << 10  # key ranges that the first pass distributes entries to; a cache holds this many write positions
 
 
@@ -21,7 +22,8 @@ class SourceOrder:
     """A stable sort of entries by keys in 0 … count - 1.
 
     Call it to permute values of the entries into key order. To avoid random access to the memory, it first distributes
-    the values to buckets of 2^`bits` keys, one block of entries after another, and then sorts inside each bucket.
+    the values to buckets of 2^`bits` keys, one block of entries after another, and then sorts inside each bucket. A few
+    entries are sorted without buckets; `ends` and `local` are then empty.
 
     Attributes:
         keys: Key of each entry.
@@ -49,7 +51,11 @@ class SourceOrder:
     @classmethod
     def of(cls, keys: Tensor, count: int) -> SourceOrder:
         """Sort entries by their keys, which must be in 0 … count - 1."""
-        order, starts, buckets = empty(keys, len(keys)), keys.new_zeros(count + 1), empty(keys, len(keys))
+        order, starts = empty(keys, len(keys)), keys.new_zeros(count + 1)
+        if len(keys) < SMALL:
+            _count_and_place(*arrays(keys, starts, order))
+            return cls(keys, 0, np.empty((0, 0), np.int64), torch.empty(0, dtype=torch.int32), order, starts)
+        buckets = empty(keys, len(keys))
         local = empty(torch.empty(0, dtype=torch.int32), len(keys))
         bits = max(0, (count - 1).bit_length() - BUCKETS.bit_length() + 1)  # so that the buckets cover all keys
         ends = np.zeros((BLOCKS + 1, BUCKETS), np.int64)
@@ -63,7 +69,11 @@ class SourceOrder:
         Rows of `values` beyond the number of entries are not part of the sort; their content in the result is
         undefined.
         """
-        buckets, permuted = empty(values, len(self.keys), *values.shape[1:]), empty(values, *values.shape)
+        permuted = empty(values, *values.shape)
+        if len(self.keys) < SMALL:
+            torch.index_select(values.detach(), 0, self.order, out=permuted[: len(self.keys)])
+            return permuted
+        buckets = empty(values, len(self.keys), *values.shape[1:])
         width = math.prod(values.shape[1:])
         flat = (v.reshape(len(v), width) for v in (values, buckets, permuted))
         with shared_threads():
@@ -89,6 +99,20 @@ def with_loops(src: Tensor, dst: Tensor, num_nodes: int) -> tuple[Tensor, ...]:
     with shared_threads():
         _with_loops(*arrays(src, dst, all_src, all_dst, real, starts, real_starts))
     return all_src, all_dst, real, starts, real_starts
+
+
+@numba.njit(cache=True, nogil=True)
+def _count_and_place(keys: Array, starts: Array, order: Array) -> None:
+    """Fill `starts` and `order` by counting, on one thread. `starts` is 0 at first."""
+    following = np.zeros(len(starts), np.int64)
+    for key in keys:
+        following[key + 1] += 1
+    for key in range(1, len(starts)):
+        following[key] += following[key - 1]
+        starts[key] = following[key]
+    for p in range(len(keys)):
+        order[following[keys[p]]] = p
+        following[keys[p]] += 1
 
 
 @compiled

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from edgemask.nn.aggregate import aggregate, gcn_weights
 from edgemask.nn.backbone import Backbone, InputLinear
+from edgemask.nn.dropout import dropout
 from edgemask.nn.tensors import Edges
 
 
@@ -41,8 +42,9 @@ class SAGE(Backbone):
     def receive(self, i: int, h: Any) -> Tensor:
         """Return the outputs of all layers so far: finish the newest one, which is in the last columns."""
         if i > 0:
-            new = F.dropout(F.relu(self.norms[i - 1](h[:, -self.hidden :])), self.dropout, self.training)
-            h = torch.cat([h[:, : -self.hidden], new], dim=1)
+            earlier, new = torch.split_with_sizes(h, [h.shape[1] - self.hidden, self.hidden], dim=1)
+            new = dropout(F.relu(self.norms[i - 1](new)), self.dropout, self.training)
+            h = torch.cat([earlier, new], dim=1)
         return h  # type: ignore[no-any-return]
 
     def send(self, i: int, h: Any) -> Tensor:
@@ -56,5 +58,7 @@ class SAGE(Backbone):
 
     def collect(self, i: int, edges: Edges, weight: Any, z: Tensor) -> Tensor:
         """Sum the messages and add the node's own part. The earlier outputs come first."""
-        message, own, earlier = torch.tensor_split(z, [self.hidden, 2 * self.hidden], dim=1)
+        # The gradient of `split` is a single concatenation; that of slices adds matrices that are mostly 0.
+        sizes = [self.hidden, self.hidden, z.shape[1] - 2 * self.hidden]
+        message, own, earlier = torch.split_with_sizes(z, sizes, dim=1)
         return torch.cat([earlier, aggregate(edges, weight, message.contiguous()) + own], dim=1)

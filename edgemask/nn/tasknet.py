@@ -11,7 +11,16 @@ GAT_SETTINGS = ("heads", "attention_dropout", "gate")
 
 
 def tasknet(recipe: Recipe, inputs: int, classes: int) -> Backbone:
-    """Build the TaskNet that a recipe describes, for the given numbers of input features and classes."""
+    """Build the TaskNet that a recipe describes, for the given numbers of input features and classes.
+
+    Args:
+        recipe: The settings: backbone, layers, widths and dropout.
+        inputs: Number of input features.
+        classes: Number of classes.
+
+    Returns:
+        The network, with random weights.
+    """
     module, _, name = BACKBONES[recipe.backbone].path.rpartition(".")
     extra = {name: getattr(recipe, name) for name in GAT_SETTINGS} if recipe.backbone == "gat" else {}
     network: Backbone = getattr(import_module(module), name)(

@@ -16,6 +16,7 @@ from edgemask.errors import InputError
 from edgemask.graph import Graph
 from edgemask.nn.backend import backend
 from edgemask.nn.order import SourceOrder, with_loops
+from edgemask.nn.sparse import csr_product
 
 
 class SparseMatrix:
@@ -57,11 +58,19 @@ class _ConstantProduct(torch.autograd.Function):
 
 
 def sparse_product(matrix: Tensor, dense: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the product of a CSR tensor and a dense tensor, as a tensor of type `dtype`."""
+    """Return the product of a CSR tensor and a dense tensor, as a tensor of type `dtype`.
+
+    Args:
+        matrix: The CSR tensor.
+        dense: The dense tensor.
+        dtype: Type of the result.
+    """
     if dense.is_cuda and (kernels := backend(dense)).__name__.endswith(".gpu"):
         csr = matrix.crow_indices(), matrix.col_indices(), matrix.values()
         out: Tensor = kernels.product(*csr, dense.contiguous(), dtype=dtype)
         return out
+    if dense.device.type == "cpu" and matrix.dtype == dense.dtype == dtype == torch.float32:
+        return csr_product(matrix, dense)
     return (matrix @ dense.to(matrix.dtype)).to(dtype)
 
 
@@ -184,6 +193,11 @@ class Edges:
     def source_order(self) -> SourceOrder:
         """The sort of the edges by source, without padding. It is used on the CPU only."""
         return SourceOrder.of(self.src[: int(self.indptr[-1])], self.num_nodes)
+
+    @cached_property
+    def derived(self) -> dict[Any, Any]:
+        """What operators computed from these edges alone, by a name of their choice. Padded edges must not use it."""
+        return {}
 
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean of `values`, which has one value per real edge, without padding."""

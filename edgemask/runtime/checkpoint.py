@@ -109,7 +109,13 @@ def pack_optimiser(prefix: str, optimiser: torch.optim.Optimizer) -> dict[str, T
 
 
 def unpack_optimiser(prefix: str, tensors: Mapping[str, Tensor], optimiser: torch.optim.Optimizer) -> None:
-    """Load the tensors written by `pack_optimiser` into an optimiser."""
+    """Load the tensors written by `pack_optimiser` into an optimiser.
+
+    Args:
+        prefix: The prefix that `pack_optimiser` was given.
+        tensors: All tensors of the checkpoint by name.
+        optimiser: The optimiser. Its parameters must have the same order.
+    """
     slots: dict[int, dict[str, Tensor]] = {}
     for name, value in unpack(prefix, tensors).items():
         index, _, key = name.partition("/")

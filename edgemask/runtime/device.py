@@ -51,7 +51,7 @@ def free_memory() -> float:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Tell whether an exception means that the host or the device has not enough memory."""
+    """Return whether an exception means that the host or the device has not enough memory."""
     host = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch has no class for this
     return host or isinstance(error, MemoryError | torch.OutOfMemoryError)
 

@@ -40,7 +40,14 @@ class World:
         return self.rank == 0
 
     def check(self, shards: int) -> None:
-        """Raise an `InputError` if the shards cannot be divided evenly among the processes."""
+        """Check that the shards can be divided evenly among the processes.
+
+        Args:
+            shards: Number of shards of every batch.
+
+        Raises:
+            InputError: `shards` is not a multiple of the number of processes.
+        """
         if shards % self.size:
             raise InputError(
                 f"{self.size} processes share the shards of every batch, so shards must be a multiple of "
@@ -79,7 +86,17 @@ class World:
         return value
 
     def on_rank_zero(self, work: Callable[[], T]) -> T:
-        """Run `work` in the first process only, and return its result or raise its error in all processes."""
+        """Run `work` in the first process only, and return its result or raise its error in all processes.
+
+        Args:
+            work: A function without arguments. Its result is pickled if there are several processes.
+
+        Returns:
+            The result of `work`.
+
+        Raises:
+            Exception: Whatever `work` raised, in all processes.
+        """
         if self.size == 1:
             return work()
         outcome: list[Any] = [None, None]  # result and error

@@ -101,7 +101,7 @@ def test_csv_writes_an_undirected_edge_once(tmp_path: Path) -> None:
         ({"nodes": NODES.replace("x1", "x0")}, r"nodes\.csv: the header must name each column once"),
         ({"nodes": ""}, r"nodes\.csv: the header must name each column once, got \[\]"),
         ({"nodes": "id,x0\n"}, r"nodes\.csv: the file must have at least one node"),
-        ({"nodes": NODES + 'zoe,"red'}, r"nodes\.csv, row 5: is not valid CSV"),
+        ({"nodes": NODES + 'zoe,"red'}, r"nodes\.csv, row 5: not valid CSV"),
         ({"nodes": "id,features\na,1:1 x:2\n"}, r"row 2, features: 'x' is not a feature index \(0, 1, …\)"),
         ({"nodes": "id,features\na,3:1\n", "info": {"features": 3}}, r"'3' is not a feature index \(0 … 2\)"),
         ({"nodes": f"id,features\na,{10**30}:1\n"}, r"row 2, features: '10{30}' is not a feature index"),
@@ -129,7 +129,7 @@ def test_csv_errors_name_the_location(tmp_path: Path, content: dict[str, Any], m
 def test_csv_not_in_utf8(tmp_path: Path) -> None:
     by_hand(tmp_path)
     (tmp_path / "nodes.csv").write_bytes("id,x0\né,1\n".encode("latin-1"))
-    with pytest.raises(GraphError, match=r"nodes\.csv, row \d: is not valid CSV in UTF-8"):
+    with pytest.raises(GraphError, match=r"nodes\.csv, row \d: not valid CSV in UTF-8"):
         read_csv(tmp_path)
 
 

@@ -234,7 +234,7 @@ def test_npz_missing_field(tmp_path: Path, field: str) -> None:
     ("changes", "message"),
     [
         ({"weights": np.ones(2)}, "unknown field 'weights'"),
-        ({"info": "{"}, "info: is not valid JSON"),
+        ({"info": "{"}, "info: not valid JSON"),
         ({"info": '{"name": "a", "classes": []}'}, "info: 'masks' is missing"),
         ({"info": '{"name": 1}'}, "info, name: expected str, got 1"),
         ({"masks": np.ones((1, 3), dtype=bool)}, r"masks: expected 0 rows, one per name in info, got shape \(1, 3\)"),
@@ -258,7 +258,7 @@ def test_damaged_files(tmp_path: Path, suffix: str) -> None:
     whole = path.read_bytes()
     for damaged in (b"", b"not a graph", *(whole[:cut] for cut in range(0, len(whole), 7))):
         path.write_bytes(damaged)
-        with pytest.raises(GraphError, match=rf"a\{suffix}: (is not a readable|field '\w+' is missing)"):
+        with pytest.raises(GraphError, match=rf"a\{suffix}: (not a readable|field '\w+' is missing)"):
             files.read_graph(path)
 
 

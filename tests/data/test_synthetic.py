@@ -243,15 +243,15 @@ def test_number_of_draws_is_linear_in_the_number_of_edges(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("option", "value", "legal"),
     [
-        ("nodes", 1, "from 2 to"),
+        ("nodes", 1, r"in \[2, "),
         ("nodes", 10.5, "an integer"),
-        ("features", 3, "from 5 to"),
-        ("classes", 1, "from 2 to"),
-        ("signal", -1, "from 0 to 100"),
-        ("signal", float("nan"), "from 0 to 100"),
+        ("features", 3, r"in \[5, "),
+        ("classes", 1, r"in \[2, "),
+        ("signal", -1, r"in \[0, 100\]"),
+        ("signal", float("nan"), r"in \[0, 100\]"),
         ("kind", "image", "dense, words"),
-        ("words", 0, "from 1 to"),
-        ("seed", -1, "from 0 to"),
+        ("words", 0, r"in \[1, "),
+        ("seed", -1, r"in \[0, "),
         ("seed", True, "an integer"),
     ],
 )
@@ -263,16 +263,16 @@ def test_illegal_option_is_named_with_its_range_and_value(option: str, value: An
 @pytest.mark.parametrize(
     ("option", "value", "legal"),
     [
-        ("degree", -1, "from 0 to"),
-        ("homophily", 1.1, "from 0 to 1"),
+        ("degree", -1, r"in \[0, "),
+        ("homophily", 1.1, r"in \[0, 1\]"),
         ("degree_law", "flat", "poisson, power"),
-        ("exponent", 2, "from 2.05 to 10"),
-        ("communities", 0, "from 1 to"),
-        ("community_strength", -0.1, "from 0 to 1"),
-        ("spurious", 2, "from 0 to 1"),
-        ("groups", 0, "from 1 to"),
-        ("spurious_label", "high", "from 0 to 1"),
-        ("nodes", 0, "from 2 to"),
+        ("exponent", 2, r"in \[2.05, 10\]"),
+        ("communities", 0, r"in \[1, "),
+        ("community_strength", -0.1, r"in \[0, 1\]"),
+        ("spurious", 2, r"in \[0, 1\]"),
+        ("groups", 0, r"in \[1, "),
+        ("spurious_label", "high", r"in \[0, 1\]"),
+        ("nodes", 0, r"in \[2, "),
     ],
 )
 def test_illegal_wiring_is_named_with_its_range_and_value(option: str, value: Any, legal: str) -> None:

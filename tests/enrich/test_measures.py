@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from edgemask.enrich import measures
 from edgemask.enrich.measures import adjacency_of, enrichment_measures, smoothness, spectral_entropy
+from edgemask.errors import InputError
 from edgemask.graph import Graph
 
 
@@ -163,13 +164,16 @@ def test_only_undirected_simple_graphs_are_accepted(bad, message):
     for measure in (spectral_entropy, lambda a: smoothness(np.ones((a.shape[0], 1)), a)):
         with pytest.raises(ValueError, match=message):
             measure(bad)
-    with pytest.raises(TypeError, match="SciPy sparse matrix, got ndarray"):
+    with pytest.raises(TypeError, match="SciPy sparse matrix, got ndarray") as raised:
         spectral_entropy(np.zeros((2, 2)))
+    assert isinstance(raised.value, InputError)
 
 
 def test_an_estimate_without_probes_is_refused():
-    with pytest.raises(ValueError, match="at least 1, got 0 and 30"):
+    with pytest.raises(ValueError, match=r"probes must be an integer in \[1, inf\) or None, got 0"):
         spectral_entropy(ring(5), probes=0)
+    with pytest.raises(ValueError, match=r"steps must be an integer in \[1, inf\), got 0"):
+        spectral_entropy(ring(5), steps=0)
 
 
 # ---- smoothness ------------------------------------------------------------------------------------------

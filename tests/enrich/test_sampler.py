@@ -237,10 +237,10 @@ def test_without_a_budget_more_than_a_hundred_pairs_per_node_are_refused():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"knn_ratio": 1.1}, r"knn_ratio must be in \[0, 1\], got 1.1"),
-        ({"spectral_ratio": -0.1}, r"spectral_ratio must be in \[0, 1\], got -0.1"),
-        ({"spectral_ratio": float("nan")}, r"spectral_ratio must be in \[0, 1\], got nan"),
-        ({"spectral_budget": -1}, "spectral_budget must be .* at least 0, got -1"),
+        ({"knn_ratio": 1.1}, r"knn_ratio must be a number in \[0, 1\], got 1.1"),
+        ({"spectral_ratio": -0.1}, r"spectral_ratio must be a number in \[0, 1\], got -0.1"),
+        ({"spectral_ratio": float("nan")}, r"spectral_ratio must be a number in \[0, 1\], got nan"),
+        ({"spectral_budget": -1}, r"spectral_budget must be a number in \[0, inf\) or None, got -1"),
         ({"spectral_budget": float("inf")}, "spectral_budget must be .* got inf"),
     ],
 )

@@ -11,11 +11,13 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from edgemask.nn import backend
+from edgemask.nn import backend, order
 from edgemask.nn.aggregate import aggregate, gcn_weights
-from edgemask.nn.compiled import exp
+from edgemask.nn.budget import bracketed_newton
+from edgemask.nn.compiled import blocks, exp
 from edgemask.nn.edge_mlp import edge_mlp
 from edgemask.nn.kernels import cpu, reference
+from edgemask.nn.kernels.cpu import budget
 from edgemask.nn.order import SourceOrder
 from edgemask.nn.tensors import Edges
 from edgemask.seeds import torch_stream
@@ -213,15 +215,62 @@ def test_a_sparse_product_equals_the_dense_one(shape, width, index, dtype):
 
 @pytest.mark.parametrize("count", [1, 7, 200, 5000])  # the last has several keys per bucket
 @pytest.mark.parametrize("entries", [0, 1, 500, 20_000])
-def test_source_order_is_a_stable_sort(count, entries):
+@pytest.mark.parametrize("small", [0, order.SMALL], ids=["in buckets", "directly"])
+def test_source_order_is_a_stable_sort(count, entries, small, monkeypatch):
+    monkeypatch.setattr(order, "SMALL", small)
     keys = torch.randint(count, (entries,), generator=torch_stream(count, "keys"))
     source_order = SourceOrder.of(keys, count)
-    order = torch.sort(keys, stable=True).indices
-    assert torch.equal(source_order.order, order)
+    expected = torch.sort(keys, stable=True).indices
+    assert torch.equal(source_order.order, expected)
     assert torch.equal(source_order.starts.diff(), torch.bincount(keys, minlength=count))
     assert source_order.starts[0] == 0
     for values in (torch.arange(entries), torch.rand(entries), torch.rand(entries, 3, dtype=torch.float64)):
-        assert torch.equal(source_order(values), values[order])
+        assert torch.equal(source_order(values), values[expected])
+    longer = torch.rand(entries + 3)  # rows beyond the entries are padding
+    assert torch.equal(source_order(longer)[:entries], longer[:entries][expected])
+
+
+@pytest.mark.parametrize("name", ["random", "hub", "no edge"])
+def test_weights_without_a_mask_are_computed_once_for_each_precision(name):
+    edges = Edges(*(getattr(GRAPHS[name], f) for f in ("num_nodes", "src", "dst", "real", "origin")))
+    first, h = gcn_weights(edges), draw(edges.num_nodes, WIDTH, dtype=torch.float32)
+    assert gcn_weights(edges) is first
+    ones = torch.ones(edges.num_real)
+    torch.testing.assert_close(first, gcn_weights(edges, ones))
+    for _ in range(2):  # the second gradient uses the weights that the first one sorted
+        (grad,) = torch.autograd.grad(aggregate(edges, first, h).square().sum(), h)
+        (expected,) = torch.autograd.grad(aggregate(edges, first.clone(), h).square().sum(), h)
+        assert torch.equal(grad, expected)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert gcn_weights(edges).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert gcn_weights(edges) is first
+
+
+def test_weights_of_padded_edges_are_not_kept():
+    padded = GRAPHS["random"].padded(len(GRAPHS["random"].src) + 5)
+    assert gcn_weights(padded) is not gcn_weights(padded)
+    assert "derived" not in padded.__dict__
+
+
+def test_blocks_follow_a_change_in_place():
+    indptr = torch.arange(0, 400, 2)
+    first = blocks(indptr)
+    assert blocks(indptr) is first
+    indptr[100:] += 1000
+    assert np.array_equal(blocks(indptr), blocks(indptr.clone()))
+    assert not np.array_equal(blocks(indptr), first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rho", [0.01, 0.5, 0.7, 0.999])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("size", [1, 2, 5000])
+def test_the_root_of_the_budget_is_that_of_the_plain_loop_to_the_bit(size, spread, rho, dtype):
+    logits = spread * torch.randn(size, generator=torch_stream(size, "logits"), dtype=dtype)
+    assert torch.equal(budget.root(logits, rho), bracketed_newton(logits, rho))
 
 
 @numba.njit

@@ -187,7 +187,7 @@ def test_mixed_precision_raises_an_error_that_names_the_tensors():
 @pytest.mark.parametrize("dropout", [-0.1, 1.0])
 def test_an_illegal_dropout_raises_an_error(dropout):
     z, src, dst, s, c = inputs(GRAPHS["random"], 2, 3)
-    with pytest.raises(ValueError, match=rf"dropout must be in \[0, 1\), got {dropout}"):
+    with pytest.raises(ValueError, match=rf"dropout must be a number in \[0, 1\), got {dropout}"):
         attend(GRAPHS["random"], z, src, dst, s, c, gate="message", dropout=dropout)
 
 

@@ -133,7 +133,7 @@ def test_without_dropout_the_generator_does_not_change():
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.0])
 def test_an_illegal_dropout_raises_an_error(dropout):
-    with pytest.raises(ValueError, match=rf"dropout must be in \[0, 1\), got {dropout}"):
+    with pytest.raises(ValueError, match=rf"dropout must be a number in \[0, 1\), got {dropout}"):
         activate(torch.ones(3, 2), None, "elu", dropout)
 
 

@@ -237,7 +237,7 @@ def test_a_killed_fit_gives_the_same_model_when_continued(tmp_path: Path, monkey
         write_graph(graph, tmp_path / f"{graph.name}.npz")
     tiny = {"epochs": 80, "clusters": 5, "k": 3, "hidden": 8, "mask_projection": 8, "mask_hidden": 8, "alpha": "0,0.9"}
     sets = [part for pair in tiny.items() for part in ("--set", "{}={}".format(*pair))]
-    fit = ["fit", "alpha.npz", "beta.npz", *sets, "--device", "cpu"]
+    fit = ["fit", "alpha.npz", "beta.npz", *sets, "--method", "robust", "--device", "cpu"]
     killable = [sys.executable, "-m", "edgemask.cli", *fit, "--model", "killed.model"]
     killable += ["--checkpoint", "killed.ckpt", "--checkpoint-every", "1"]
     monkeypatch.chdir(tmp_path)

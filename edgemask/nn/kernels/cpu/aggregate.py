@@ -26,10 +26,36 @@ def aggregate(edges: Edges, weight: Tensor, h: Tensor) -> Tensor:
 
 
 def gcn_weights(edges: Edges, s: Tensor | None = None) -> Tensor:
-    """Implement `edgemask.nn.aggregate.gcn_weights`."""
+    """Implement `edgemask.nn.aggregate.gcn_weights`. The weights without a mask are kept with the edges."""
     require_one_precision(s=torch.empty(0) if s is None else s)
+    kept = _kept(edges) if s is None else None
+    if kept is not None and "weight" in kept:
+        return kept["weight"]
     out: Tensor = _GCNWeights.apply(s, edges)  # type: ignore[no-untyped-call]
+    if kept is not None:
+        kept["weight"] = out
     return out
+
+
+def _kept(edges: Edges) -> dict[str, Tensor] | None:
+    """Return the weights without a mask that are kept with the edges, in either order.
+
+    None if the edges may change in place.
+    """
+    if edges.count is not None:
+        return None
+    kept: dict[str, Tensor] = edges.derived.setdefault(("gcn weights", torch.get_default_dtype()), {})
+    return kept
+
+
+def _by_source(edges: Edges, weight: Tensor) -> Tensor:
+    """Return edge weights in the order of `by_source`. Those without a mask are sorted once."""
+    kept = _kept(edges)
+    if kept is None or weight is not kept.get("weight"):
+        return edges.source_order(weight)
+    if "by source" not in kept:
+        kept["by source"] = edges.source_order(weight)
+    return kept["by source"]
 
 
 def product(indptr: Tensor, columns: Tensor, values: Tensor, w: Tensor) -> Tensor:
@@ -61,7 +87,7 @@ class _Aggregate(torch.autograd.Function):
             by_source = starts, edges.dst_by_source, order
             grad_weight, grad_h = products(by_source, weight, None, own, grad, with_sums=True)
             return grad_weight.squeeze(1), None if grad_h is None else grad_h.squeeze(1), None
-        grad_h = sums((starts, edges.dst_by_source, None), edges.source_order(weight), None, grad).squeeze(1)
+        grad_h = sums((starts, edges.dst_by_source, None), _by_source(edges, weight), None, grad).squeeze(1)
         if not wants_weight:
             return None, grad_h, None
         grad_weight, _ = products((edges.indptr, edges.src, None), weight, None, grad, own, with_sums=False)

@@ -1,0 +1,67 @@
+"""Products of a constant sparse matrix and a dense one on the CPU, faster than torch's and with the same rounding."""
+
+from __future__ import annotations
+
+import numba
+import torch
+from torch import Tensor
+
+from edgemask.nn.compiled import BLOCKS, Array, arrays, blocks, empty
+from edgemask.runtime.threads import shared_threads
+
+
+def csr_product(matrix: Tensor, dense: Tensor) -> Tensor:
+    """Return matrix @ dense, to the bit as torch computes it.
+
+    torch adds up the entries of a row one after another and rounds every product on most processors, but not on all.
+    The first product of each width is therefore compared with torch's. If they differ, torch computes the products.
+
+    Args:
+        matrix: A float32 CSR matrix that does not change.
+        dense: A float32 matrix.
+    """
+    exact: dict[int, bool] = matrix.__dict__.setdefault("exact_widths", {})
+    width = dense.shape[1]
+    if exact.get(width) is False:
+        return matrix @ dense
+    out = _product(matrix, dense)
+    if width not in exact:
+        wanted = matrix @ dense
+        exact[width] = torch.equal(out, wanted)
+        return wanted
+    return out
+
+
+def _product(matrix: Tensor, dense: Tensor) -> Tensor:
+    """Return the product by the loop of this file."""
+    if "csr_arrays" not in matrix.__dict__:
+        indptr = matrix.crow_indices()
+        matrix.__dict__["csr_arrays"] = blocks(indptr), *arrays(indptr, matrix.col_indices(), matrix.values())
+    out = empty(dense, matrix.shape[0], dense.shape[1])
+    with shared_threads():
+        _rows(*matrix.__dict__["csr_arrays"], *arrays(dense, out))
+    return out
+
+
+@numba.njit(parallel=True, cache=True, nogil=True)  # no `fastmath`: every product and every sum is rounded
+def _rows(blocks: Array, indptr: Array, columns: Array, values: Array, dense: Array, out: Array) -> None:
+    """Fill `out` with the product. Four entries are read at once, but added one after another."""
+    width = out.shape[1]
+    for block in numba.prange(BLOCKS):
+        for i in range(blocks[block], blocks[block + 1]):
+            first, past = indptr[i], indptr[i + 1]
+            fours = past - (past - first) % 4
+            for j in range(width):
+                out[i, j] = 0
+            for q in range(first, fours, 4):
+                u0, u1, u2, u3 = columns[q], columns[q + 1], columns[q + 2], columns[q + 3]
+                a0, a1, a2, a3 = values[q], values[q + 1], values[q + 2], values[q + 3]
+                for j in range(width):
+                    total = out[i, j] + a0 * dense[u0, j]
+                    total += a1 * dense[u1, j]
+                    total += a2 * dense[u2, j]
+                    out[i, j] = total + a3 * dense[u3, j]
+            for q in range(fours, past):
+                u, a = columns[q], values[q]
+                for j in range(width):
+                    out[i, j] += a * dense[u, j]
