@@ -85,16 +85,14 @@ class Game(Method):
         # --- TaskNet descent. The mask is detached: the MaskNet does not change before its first ascent step. ---
         facts = self.edge_facts(source.domain, edges)
         with torch.set_grad_enabled(self.recipe.n_ascent > 0):
-            logits = self.networks["mask"](source.domain, edges, facts)
+            s = self.mask(self.networks["mask"](source.domain, edges, facts), edges)
         for _ in range(self.recipe.n_descent):
-            s = self.mask(logits.detach(), edges)
-            record[f"loss {name}"] = self.task_step(source, edges, s)
+            record[f"loss {name}"] = self.task_step(source, edges, s.detach())
 
         # --- MaskNet ascent, through the frozen TaskNet ---
         for step in range(self.recipe.n_ascent):
             if step > 0:
-                logits = self.networks["mask"](source.domain, edges, facts)
-            s = self.mask(logits, edges)
+                s = self.mask(self.networks["mask"](source.domain, edges, facts), edges)
             record[f"adversary {name}"] = self.mask_step(source, edges, s)
         return record | self.diagnostics(name, edges, s)
 

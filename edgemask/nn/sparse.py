@@ -1,9 +1,8 @@
-"""Products of a constant sparse matrix and a dense one on the CPU, faster than torch's and with the same rounding."""
+"""Products of a constant sparse matrix and a dense one on the CPU, faster than torch's."""
 
 from __future__ import annotations
 
 import numba
-import torch
 from torch import Tensor
 
 from edgemask.nn.compiled import BLOCKS, Array, arrays, blocks, empty
@@ -11,29 +10,15 @@ from edgemask.runtime.threads import shared_threads
 
 
 def csr_product(matrix: Tensor, dense: Tensor) -> Tensor:
-    """Return matrix @ dense, to the bit as torch computes it.
+    """Return matrix @ dense.
 
-    torch adds up the entries of a row one after another and rounds every product on most processors, but not on all.
-    The first product of each width is therefore compared with torch's. If they differ, torch computes the products.
+    The entries of a row are added one after another, and every product is rounded, so the result is the same for any
+    number of threads.
 
     Args:
         matrix: A float32 CSR matrix that does not change.
         dense: A float32 matrix.
     """
-    exact: dict[int, bool] = matrix.__dict__.setdefault("exact_widths", {})
-    width = dense.shape[1]
-    if exact.get(width) is False:
-        return matrix @ dense
-    out = _product(matrix, dense)
-    if width not in exact:
-        wanted = matrix @ dense
-        exact[width] = torch.equal(out, wanted)
-        return wanted
-    return out
-
-
-def _product(matrix: Tensor, dense: Tensor) -> Tensor:
-    """Return the product by the loop of this file."""
     if "csr_arrays" not in matrix.__dict__:
         indptr = matrix.crow_indices()
         matrix.__dict__["csr_arrays"] = blocks(indptr), *arrays(indptr, matrix.col_indices(), matrix.values())

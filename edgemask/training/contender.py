@@ -25,14 +25,14 @@ from edgemask.training.selection import INDIFFERENCE
 from edgemask.training.trainer import Trainer
 from edgemask.training.uncertainty import replicates
 
-SAVE_EVERY = 20  # epochs between two saved states of the final training
+SAVE_SECONDS = 20.0  # time between two saved states of a training
 PATIENCE = 20  # evaluations in a row without a better score, after which a training ends
 
 OnEpoch = Callable[[Trainer, str], None]
 
 
 @dataclass
-class Best:
+class BestEvaluation:
     """The best evaluation of a contender so far.
 
     Attributes:
@@ -91,7 +91,7 @@ class Contender:
         # With a rule that scores the final training, that training is the only stage.
         self.stages: list[str | None] = [s for s in self.fit.stages if s is not None] or [None]
         self.trainers: list[Trainer] = []
-        self.best: Best | None = None
+        self.best: BestEvaluation | None = None
         self.epoch, self.seconds, self.since_best = 0, 0.0, 0
         recipe = candidate.recipe
         ways = [Propagation(a, of) for of in ("logits", "probabilities") for a in recipe.alpha if a > 0]
@@ -153,7 +153,7 @@ class Contender:
             self.since_best = 0
             predictions = {name: own[chosen].astype(np.float32) for name, own in found.items()}
             weights = self.trainers[0].weights() if self.rule.scores_epochs else {}
-            self.best = Best(scores[chosen], self.epoch, self.ways[chosen], predictions, weights)
+            self.best = BestEvaluation(scores[chosen], self.epoch, self.ways[chosen], predictions, weights)
 
     def scored_graphs(self) -> dict[str, Graph]:
         """Return the graphs that the contender is scored on, by name."""
@@ -166,7 +166,7 @@ class Contender:
         graphs = self.scored_graphs()
         return {n: replicates(self.fit.metric, graphs[n], p) for n, p in self.best.predictions.items()}
 
-    def rest(self) -> None:
+    def release_memory(self) -> None:
         """Free memory that the next epoch does not need."""
         for trainer in self.trainers:
             trainer.method.release()
@@ -198,12 +198,13 @@ class Contender:
             if meta["task"] != task:
                 raise CheckpointError(f"{path} is a checkpoint of another task")
             trainer.load_state(tensors, meta["trainer"])
+        saved = time.monotonic()
         while trainer.epoch < self.best.epoch:
             trainer.step()
             if on_epoch:
                 on_epoch(trainer, ALL)
-            if path is not None and trainer.epoch % SAVE_EVERY == 0:
-                tensors, numbers = trainer.state()
+            if path is not None and time.monotonic() - saved > SAVE_SECONDS:
+                saved, (tensors, numbers) = time.monotonic(), trainer.state()
                 checkpoint.write(path, "checkpoint", tensors, {"task": task, "trainer": numbers})
         trainer.method.networks.load_state_dict(trainer.weights())
         return trainer
@@ -244,4 +245,4 @@ class Contender:
             predictions = {n: t.numpy() for n, t in checkpoint.unpack("best-predictions", tensors).items()}
             weights = checkpoint.unpack("best-weights", tensors)
             on_device = {n: t.to(self.fit.device) for n, t in weights.items()}
-            self.best = Best(value, epoch, Propagation(alpha, of), predictions, on_device)
+            self.best = BestEvaluation(value, epoch, Propagation(alpha, of), predictions, on_device)

@@ -25,11 +25,10 @@ from edgemask.inference import Propagation
 from edgemask.methods.sources import Prepared
 from edgemask.runtime.device import out_of_memory
 from edgemask.training.candidates import Candidate
-from edgemask.training.contender import Contender
+from edgemask.training.contender import SAVE_SECONDS, Contender
 from edgemask.training.trainer import Trainer
 
 ENRICHING_SECONDS = 2.5e-4  # rough time to enrich one node on two cores, to decide whether a budget allows it
-SAVE_SECONDS = 20.0  # time between two saved states within a heat
 
 OnEpoch = Callable[[Trainer, str], None]
 
@@ -200,7 +199,7 @@ def _run(heat: Heat, path: Path, on_epoch: OnEpoch | None) -> Result:
                 contender.save(path, identity)
                 saved = time.monotonic()
     contender.save(path, identity)
-    contender.rest()
+    contender.release_memory()
     return _result(contender, replicates=contender.replicates(), short_of_time=short)
 
 

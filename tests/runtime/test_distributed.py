@@ -44,7 +44,19 @@ def _folder(tmp_path: Path, monkeypatch):
 
 
 def fit_command(*arguments: object, settings: dict) -> list[str]:
-    fit = ["-m", "edgemask", "fit", "alpha.npz", "beta.npz", "--model", "model", "--method", "robust", "--device", "cpu"]
+    fit = [
+        "-m",
+        "edgemask",
+        "fit",
+        "alpha.npz",
+        "beta.npz",
+        "--model",
+        "model",
+        "--method",
+        "robust",
+        "--device",
+        "cpu",
+    ]
     for name, value in settings.items():
         fit += ["--set", f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"]
     return [*fit, *map(str, arguments)]

@@ -15,6 +15,7 @@ from edgemask.graph import Graph
 from edgemask.inference import mean_probabilities
 from edgemask.model import Model
 from edgemask.runtime.processes import process_pool
+from edgemask.training import contender, heat, trainer
 from edgemask.training import race as race_module
 from edgemask.training.candidates import choose_candidates
 from edgemask.training.race import FALLBACK, MAJORITY, Race
@@ -221,8 +222,6 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.now = 0.0
-        from edgemask.training import contender, trainer
-
         monkeypatch.setattr(race_module.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(contender.time, "monotonic", lambda: self.now)
         step = trainer.Trainer.step
@@ -270,7 +269,10 @@ def killed_after(epochs: int, folder: Path) -> Race:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_race_that_is_killed_continues_to_the_bit(plain, tmp_path, seed):
+def test_a_race_that_is_killed_continues_to_the_bit(plain, tmp_path, seed, monkeypatch):
+    if seed % 2:  # save after every evaluation and every epoch of the final training, not only after each round
+        for module in (heat, contender):
+            monkeypatch.setattr(module, "SAVE_SECONDS", -1.0)
     rng, kills = np.random.default_rng(seed), 0
     while True:
         try:
