@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -41,11 +43,13 @@ from edgemask.enrich import default_cache
 from edgemask.errors import InputError, RaceWarning
 from edgemask.estimator import AUTO, PARAMETERS, EdgeMaskClassifier
 from edgemask.experiments.on_ray import ray_executor
+from edgemask.experiments.plan.race import shortened
 from edgemask.graph import Array, Graph
 from edgemask.metrics import score
 from edgemask.model import Model
 from edgemask.runtime.atomic import replacing, writable
 from edgemask.runtime.distributed import started
+from edgemask.training.candidates import choose_candidates
 from edgemask.training.race import MAX_MEMBERS
 
 EDGES_SHOWN = 20
@@ -126,12 +130,17 @@ def fit(
             metric=metric,
             **options,
         )
+        if auto:  # names and settings are checked before any graph is read
+            choose_candidates(estimator.candidates, [], **options)
+        graphs = [read_graph(p, **reading(read)) for p in sources]
+        scored = [read_graph(p, **reading(read)) for p in validation]
+        notes = leave_out_large(estimator, graphs, scored) if auto else []
         on_epoch = stack.enter_context(progress("fit", one_line=auto) if first else nullcontext())
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", RaceWarning)  # `print_fit` prints it as a note
         estimator.fit(
-            [read_graph(p, **reading(read)) for p in sources],
-            [read_graph(p, **reading(read)) for p in validation],
+            graphs,
+            scored,
             checkpoint_path=checkpoint,
             checkpoint_every=checkpoint_every,
             cache=default_cache(),
@@ -140,9 +149,27 @@ def fit(
         )
     if not first:
         return
+    estimator.notes_[:0] = notes
     estimator.save(model)
     print_fit(estimator.model_)
     out.print(f"model: {model}", markup=False, highlight=False, soft_wrap=True)
+
+
+def leave_out_large(estimator: EdgeMaskClassifier, sources: Sequence[Graph], validation: Sequence[Graph]) -> list[str]:
+    """Remove the candidates that do not fit into memory from an estimator, and return a note for each.
+
+    Small graphs are not measured. The time that it takes is subtracted from the budget.
+    """
+    start = time.monotonic()
+    candidates = choose_candidates(estimator.candidates, sources, **estimator.settings)
+    kept, notes = shortened(candidates, sources, validation, estimator.device, estimator.budget)
+    if notes:
+        left_out = {c.name for c in candidates} - {c.name for c in kept}
+        named = [c.name for c in choose_candidates(estimator.candidates, [], **estimator.settings)]
+        estimator.set_params(candidates=[name for name in named if name not in left_out])
+    if estimator.budget is not None and (spent := time.monotonic() - start) > 1:
+        estimator.set_params(budget=max(1.0, estimator.budget - spent))
+    return notes
 
 
 def print_fit(model: Model) -> None:

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
-from edgemask.cli.common import Device, Reading, RecipeName, Settings, out, reading, wide
-from edgemask.config import parse_settings
+from edgemask.cli.common import (
+    Budget,
+    Candidates,
+    Device,
+    MaxMembers,
+    Method,
+    Reading,
+    RecipeName,
+    Settings,
+    out,
+    parse_duration,
+    reading,
+    split_names,
+    wide,
+)
+from edgemask.config import RECIPES, parse_settings
 from edgemask.data import read_graph
+from edgemask.errors import InputError
+from edgemask.estimator import AUTO, PARAMETERS, STAR
+from edgemask.experiments.plan import Plan, Prediction
 from edgemask.experiments.plan import plan as predict
+from edgemask.experiments.plan.race import RacePlan, fitting, plan_race
+from edgemask.graph import Graph
 from edgemask.methods.registry import method_spec
+from edgemask.training.candidates import choose_candidates
+from edgemask.training.race import MAX_MEMBERS
 
 app = typer.Typer()
 
@@ -25,23 +48,48 @@ def plan(
     validation: Annotated[
         list[Path], typer.Option(help="Labelled graph used only for model selection. Can be repeated.")
     ] = [],  # noqa: B006
-    method: Annotated[str, typer.Option(help="A method. `edgemask methods` lists them.")] = "edgemask-dg-star",
-    recipe: RecipeName = "robust",
+    method: Method = AUTO,
+    candidates: Candidates = None,
+    budget: Budget = None,
+    max_members: MaxMembers = MAX_MEMBERS,
+    recipe: RecipeName = None,
     settings: Settings = [],  # noqa: B006
     read: Reading = [],  # noqa: B006
     device: Device = "auto",
 ) -> None:
     """Predict the time and memory of a fit before it runs.
 
-    The prediction is for `edgemask fit` on this machine. A few epochs on small parts of the graphs are measured.
+    The prediction is for `edgemask fit` with the same options on this machine. A few epochs on small parts of the
+    graphs are measured.
     """
-    prediction = predict(
-        [read_graph(p, **reading(read)) for p in sources],
-        method_spec(method).under(recipe, **parse_settings(settings)),
-        device,
-        method=method,
-        validation=[read_graph(p, **reading(read)) for p in validation],
-    )
+    options = parse_settings(settings)
+    for name in PARAMETERS:
+        if name in options:
+            raise InputError(f"no setting {name!r}: use the option --{name.replace('_', '-')}")
+    if method == AUTO:
+        if recipe is not None:
+            raise InputError(f"--recipe needs a single method, got method {AUTO!r}")
+        chosen, seconds = split_names(candidates), parse_duration(budget)
+        choose_candidates(chosen, [], **options)  # names and settings are checked before any graph is read
+        graphs = _read(sources, read)
+        own = choose_candidates(chosen, graphs, **options)
+        scored = _read(validation, read)
+        print_race(plan_race(graphs, own, device, validation=scored, budget=seconds, max_members=max_members))
+        return
+    for option, value in (("--candidates", candidates), ("--budget", budget)):
+        if value is not None:
+            raise InputError(f"{option} needs method {AUTO!r}, got method {method!r}")
+    name, stock = (STAR, recipe or method) if method in RECIPES else (method, recipe)
+    full = method_spec(name).under(stock, **options)
+    print_plan(predict(_read(sources, read), full, device, method=name, validation=_read(validation, read)))
+
+
+def _read(paths: Sequence[Path], options: Sequence[str]) -> list[Graph]:
+    return [read_graph(path, **reading(options)) for path in paths]
+
+
+def print_plan(prediction: Plan) -> None:
+    """Print the prediction for a single method."""
     table = Table(title=f"{prediction.nodes:,} nodes, {prediction.epoch_edges:,} edges per epoch", title_justify="left")
     for column in ("stage", "epochs", "time"):
         table.add_column(column, justify="left" if column == "stage" else "right")
@@ -51,25 +99,66 @@ def plan(
         table.add_row(f"train, {stage.name}", f"{stage.epochs}", shown(stage.seconds))
     table.add_row("total", "", shown(prediction.total_seconds), style="bold")
     wide().print(table)
-    out.print(
-        f"one epoch on all sources {shown(prediction.epoch_seconds)}, selection rule {prediction.rule}", highlight=False
-    )
-    out.print(
-        f"peak memory {prediction.peak_mib / 1024:.2f} GiB of {prediction.free_mib / 1024:.1f} GiB free "
-        f"({prediction.machine})",
-        highlight=False,
-    )
-    if prediction.device.type == "cuda":
-        out.print(
-            f"host memory {prediction.host_mib / 1024:.2f} GiB of {prediction.host_free_mib / 1024:.1f} GiB free",
-            highlight=False,
-        )
+    _say(f"one epoch on all sources {shown(prediction.epoch_seconds)}, selection rule {prediction.rule}")
+    _say_memory(prediction, prediction.peak_mib, prediction.host_mib)
     out.print(
         "it fits" if prediction.fits else "[bold red]it does not fit[/]. These settings (`--set`) need less memory:"
     )
     for suggestion in [] if prediction.fits else prediction.suggestions():
-        out.print(f"  {suggestion}", highlight=False)
-    out.print(f"estimate: {prediction.basis}", highlight=False, soft_wrap=True)
+        _say(f"  {suggestion}")
+    _say(f"estimate: {prediction.basis}")
+
+
+def print_race(prediction: RacePlan) -> None:
+    """Print the prediction for a race between candidates."""
+    title = f"{prediction.nodes:,} nodes, {prediction.edges:,} edges, {len(prediction.candidates)} candidates"
+    table = Table(title=title, title_justify="left")
+    for column in ("candidate", "first round", "all rounds", "final training", "peak memory", "fits"):
+        table.add_column(column, justify="left" if column == "candidate" else "right", no_wrap=column == "candidate")
+    fits, notes = fitting(prediction)
+    for row in prediction.candidates:
+        times = [shown(t) if t else "–" for t in (row.first_seconds, row.rounds_seconds, row.final_seconds)]
+        cells = ["–"] * 4 if row.failed else [*times, f"{row.peak_mib / 1024:.2f} GiB"]
+        table.add_row(row.name, *cells, "yes" if row.name in fits else "no", style=None if row.name in fits else "red")
+    wide().print(table)
+    _say(f"enrichment {shown(prediction.enrich_seconds)}, once for all candidates, if it is not cached")
+    finals = f" and the final training of {min(prediction.max_members, len(prediction.running))} members"
+    _say(
+        f"total between {shown(prediction.least_seconds)} (only the first round of all candidates) and "
+        f"{shown(prediction.most_seconds)} (all rounds of all candidates"
+        f"{finals if any(c.final_seconds for c in prediction.running) else ', with no final training'})"
+    )
+    _say_memory(prediction, prediction.peak_mib, prediction.host_mib)
+    _say(f"selection rule: {prediction.rule}")
+    if prediction.budget is not None:
+        _say_budget(prediction, prediction.budget)
+    for note in notes:
+        _say(f"note: {note}")
+    _say(f"estimate: {prediction.basis}")
+
+
+def _say_budget(prediction: RacePlan, budget: float) -> None:
+    """Print what a budget changes."""
+    left_out = prediction.beyond_budget()
+    for name, seconds in left_out.items():
+        _say(f"the budget of {shown(budget)} leaves out {name}: its first score would take about {shown(seconds)}")
+    if len(left_out) == len(prediction.running):
+        _say(f"the budget of {shown(budget)} is too small for any candidate")
+    elif not left_out:
+        _say(f"the budget of {shown(budget)} leaves out no candidate")
+    if len(left_out) < len(prediction.running) and budget < prediction.most_seconds:
+        _say("the budget may end the race before all candidates have trained for all epochs")
+
+
+def _say_memory(prediction: Prediction, peak_mib: float, host_mib: float) -> None:
+    """Print the peak memory beside the free memory."""
+    _say(f"peak memory {peak_mib / 1024:.2f} GiB of {prediction.free_mib / 1024:.1f} GiB free ({prediction.machine})")
+    if prediction.device.type == "cuda":
+        _say(f"host memory {host_mib / 1024:.2f} GiB of {prediction.host_free_mib / 1024:.1f} GiB free")
+
+
+def _say(text: str) -> None:
+    out.print(escape(text), highlight=False, soft_wrap=True)
 
 
 def shown(seconds: float) -> str:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 import torch
 
 from edgemask.data import benchmark
-from edgemask.experiments.plan import plan
+from edgemask.experiments.auto import AutoRun
+from edgemask.experiments.plan import Plan, plan
+from edgemask.experiments.plan.race import RacePlan, plan_race
 from edgemask.experiments.records import Task, canonical, missing_files
 from edgemask.experiments.run import Run
 from edgemask.experiments.runner import Settings, domains_of
+from edgemask.training.candidates import AUTO_RECIPE, choose_candidates
 
 MARGIN = 1.25  # factor on predicted memory
 CONTEXT_MIB = 1024  # GPU memory that a process uses in addition to its tensors
@@ -31,7 +34,7 @@ class Need:
     seconds: float | None = None
 
 
-def alike(task: Task) -> str:
+def need_key(task: Task) -> str:
     """Return a text that is equal for tasks with the same needs, that is, tasks that differ only in their seed."""
     description = task.describe()
     return canonical({name: value for name, value in description.items() if name not in ("seed", "code", "also")})
@@ -40,23 +43,29 @@ def alike(task: Task) -> str:
 def need(task: Task, settings: Settings) -> Need:
     """Predict the resources of a task from a few epochs measured on this machine and its device.
 
-    If the task does not train, or its data is missing, nothing is measured and `unknown` is returned.
+    The time of a race is the longest that it may take. If the task does not train, or its data is missing, nothing is
+    measured and `unknown` is returned.
     """
-    if not isinstance(task, Run) or missing_files(benchmark(task.benchmark), task.protocol, settings.store()):
+    if not isinstance(task, Run | AutoRun):
+        return unknown(settings)
+    if missing_files(benchmark(task.benchmark), task.protocol, settings.store()):
         return unknown(settings)
     graphs = domains_of(task, settings)
-    prediction = plan(
-        [graphs[name] for name in task.protocol.sources],
-        task.recipe,
-        settings.device,
-        method=task.method,
-        validation=[graphs[name] for name in task.protocol.validation],
-    )
+    sources, validation = ([graphs[name] for name in own] for own in (task.protocol.sources, task.protocol.validation))
+    prediction: Plan | RacePlan
+    if isinstance(task, AutoRun):
+        changed = {k: v for k, v in vars(task.recipe).items() if v != getattr(AUTO_RECIPE, k)}
+        candidates = choose_candidates(task.candidates, sources, **changed)
+        prediction = plan_race(sources, candidates, settings.device, validation=validation)
+        seconds = prediction.most_seconds
+    else:
+        prediction = plan(sources, task.recipe, settings.device, method=task.method, validation=validation)
+        seconds = prediction.total_seconds
     gpus = 0.0
     if prediction.device.type == "cuda":
         memory = torch.cuda.get_device_properties(prediction.device).total_memory / 2**20
         gpus = min(1.0, (MARGIN * prediction.peak_mib + CONTEXT_MIB) / memory)
-    return Need(gpus, MARGIN * prediction.host_mib, prediction.total_seconds)
+    return Need(gpus, MARGIN * prediction.host_mib, seconds)
 
 
 def unknown(settings: Settings) -> Need:

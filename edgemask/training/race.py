@@ -34,7 +34,7 @@ from edgemask.model import Expected, Model, Standing
 from edgemask.runtime import checkpoint
 from edgemask.runtime.distributed import started
 from edgemask.training.calibration import fit_temperature
-from edgemask.training.candidates import Candidate
+from edgemask.training.candidates import AUTO_RECIPE, Candidate
 from edgemask.training.fit import Fit
 from edgemask.training.heat import Heat, OnEpoch, Result, Task, forget_graphs, run_heat
 from edgemask.training.naming import Canonical
@@ -430,8 +430,7 @@ class Race:
     @property
     def rule(self) -> SelectionRule:
         """The rule that decides which graphs candidates are scored on."""
-        recipe = next(iter(self.candidates.values())).recipe
-        return resolve_rule(recipe, self.task.sources, self.task.validation)
+        return resolve_rule(AUTO_RECIPE, self.task.sources, self.task.validation)
 
     def _scored_graphs(self) -> dict[str, Graph]:
         """Return the graphs that candidates are scored on, by name."""

@@ -308,6 +308,21 @@ def test_by_default_several_models_compete(tmp_path: Path):
     assert "expected micro_f1 on an unseen graph" in call("evaluate", "model", "gamma.npz", "--device", "cpu").stdout
 
 
+def test_candidates_that_do_not_fit_into_memory_are_left_out_with_a_note(tmp_path: Path, monkeypatch):
+    def without_gcn(candidates, sources, validation, device, budget):
+        return [c for c in candidates if c.name != "erm-gcn"], ["erm-gcn is left out: it needs 31 GiB of memory"]
+
+    monkeypatch.setattr("edgemask.cli.graphs.shortened", without_gcn)
+    for graph in (A, B):
+        write_graph(graph, tmp_path / f"{graph.name}.npz")
+    few = ("--candidates", "erm-mlp,erm-gcn", "--set", "epochs=4", "--set", "hidden=8", "--device", "cpu")
+    text = call("fit", "alpha.npz", "beta.npz", "--model", "model", *few).stdout
+    assert "note: erm-gcn is left out: it needs 31 GiB of memory" in text
+    model = EdgeMaskClassifier.load("model", device="cpu")
+    assert model.leaderboard_["candidate"].tolist() == ["erm-mlp", "majority class"]
+    assert model.notes_[0].startswith("erm-gcn is left out")
+
+
 @pytest.mark.slow
 def test_training_in_batches_and_inference_in_blocks(tmp_path: Path):
     for graph in (A, B, C):

@@ -97,6 +97,13 @@ def test_the_neighbour_search_grows_with_the_square_and_the_clusters_with_the_no
     assert 9 <= predicted < 9 * np.log(90_000) / np.log(9000)
 
 
+def test_a_stand_in_that_is_too_small_for_an_index_is_not_used():
+    measured = [{"nodes": n, "seconds": {"knn": 1e-4 * n, "recall": 1e-5 * n}} for n in (3000, 9000)]
+    config = recipe("robust", knn_exact_up_to=5000)
+    exact = {"nodes": 1000, "seconds": {"knn": 7.0}}
+    assert enrichment(config, 90_000, [exact, *measured]) == enrichment(config, 90_000, measured)
+
+
 def test_more_pairs_than_a_sampler_draws_are_refused():
     measured = {"nodes": [1000], "original": [0], "edges": [1], "knn_pairs": [0], "spectral_pairs": [5000]}
     whole = SimpleNamespace(name="a", num_nodes=10**6, num_edges=10**6)
@@ -155,18 +162,19 @@ def test_levels_grow_up_to_the_graphs_themselves_if_they_are_small():
 
 def test_a_level_has_smaller_graphs_and_a_matching_recipe(tmp_path):
     sources, config = [graph("a", 30_000), graph("b", 400)], recipe("robust")
-    level = write_level(6080, sources, [graph("v", 4000)], config, tmp_path)
+    level = write_level(6080, sources, [graph("v", 4000)], "edgemask-dg-star", config, tmp_path)
     sizes = [read_graph(path).num_nodes for path in level["sources"] + level["validation"]]
     part = 6080 / 34_400
     assert sizes == [round(30_000 * part), FEWEST, round(4000 * part)]  # a fifth of 400 nodes is too small
     assert Recipe.from_json(level["recipe"]).spectral_ratio == pytest.approx(config.spectral_ratio / part)
-    whole = write_level(3000, [graph("a", 3000)], [], config, tmp_path)
+    whole = write_level(3000, [graph("a", 3000)], [], "edgemask-dg-star", config, tmp_path)
     assert read_graph(whole["sources"][0]) == graph("a", 3000)
     assert Recipe.from_json(whole["recipe"]).spectral_ratio == config.spectral_ratio
 
 
 def test_a_level_for_batches_has_labels_for_two_of_them(tmp_path):
-    level = write_level(3000, [graph("a", 3000)], [], recipe("robust", batch_size=100), tmp_path)
+    config = recipe("robust", batch_size=100)
+    level = write_level(3000, [graph("a", 3000)], [], "edgemask-dg-star", config, tmp_path)
     assert read_graph(level["sources"][0]).labelled.sum() == 200
 
 
@@ -280,7 +288,7 @@ def test_a_plan_is_close_to_the_measured_time():
 def test_a_probe_that_fails_says_why(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(ValueError, match="does not run on a small part of these graphs: exit status 1"):
-        planning.Probe("edgemask-dg", torch.device("cpu"), tmp_path)
+        planning.Probe(torch.device("cpu"), tmp_path)
 
 
 def test_the_command_prints_stages_memory_and_verdict(monkeypatch, tmp_path: Path):
@@ -289,7 +297,7 @@ def test_the_command_prints_stages_memory_and_verdict(monkeypatch, tmp_path: Pat
     paths = [str(tmp_path / f"{name}.npz") for name in "ab"]
     for name, path in zip("ab", paths, strict=True):
         write_graph(graph(name, 500), path)
-    arguments = ["plan", *paths, "--set", "epochs=200", "--device", "cpu"]
+    arguments = ["plan", *paths, "--method", "robust", "--set", "epochs=200", "--device", "cpu"]
     output = CliRunner().invoke(app, arguments, catch_exceptions=False).output
     for words in (
         "train, without a",

@@ -165,6 +165,12 @@ def test_errors_that_are_not_the_candidates_end_the_race(monkeypatch, error):
         run("erm-mlp", "erm-gcn")
 
 
+def test_a_setting_that_a_race_cannot_use_takes_out_only_that_candidate():
+    outcome = run("erm-mlp:patience=3", "erm-gcn")
+    assert [m.name for m in outcome.members] == ["erm-gcn"]
+    assert any("patience needs a rule" in s.note for s in outcome.leaderboard)
+
+
 def test_if_all_candidates_fail_each_is_named():
     with pytest.raises(InputError, match=r"every candidate failed: erm-gcn:lr=1e30.*erm-mlp:lr=1e30"):
         run("erm-gcn:lr=1e30:average=0", "erm-mlp:lr=1e30:average=0")

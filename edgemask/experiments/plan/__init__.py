@@ -2,7 +2,7 @@
 
 A separate process measures a few epochs of the configuration on stand-ins of the graphs at growing sizes, called
 levels. If the graphs are small, the last level is the graphs themselves. Fitted growth laws (`plan.costs`) extrapolate
-the measurements to the whole graphs.
+the measurements to the whole graphs. `plan.race` does the same for a race between candidates.
 """
 
 from __future__ import annotations
@@ -51,22 +51,16 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The predicted time and memory of a fit.
+class Prediction:
+    """What the predictions of a fit and of a race have in common.
 
     Attributes:
         device: Where the fit runs.
         rule: Name of the selection rule.
-        recipe: The settings of the fit.
-        stages: The trainings that the fit runs, each with its time for training and evaluation.
         nodes: Nodes of all sources.
         edges: Edges of all sources, before enrichment.
-        epoch_edges: Edges that an epoch uses in all sources, after enrichment.
         start_seconds: Time to start a process.
         enrich_seconds: Time to enrich all graphs, if nothing is cached.
-        epoch_seconds: Time of an epoch on all sources.
-        peak_mib: Peak memory on `device` in MiB.
-        host_mib: Peak memory of the process on the host in MiB. On a CPU it equals `peak_mib`.
         free_mib: Free memory on `device` in MiB.
         host_free_mib: Free memory on the host in MiB.
         measured: Number of source nodes of each level that was measured.
@@ -75,20 +69,50 @@ class Plan:
 
     device: torch.device
     rule: str
-    recipe: Recipe
-    stages: tuple[Stage, ...]
     nodes: int
     edges: int
-    epoch_edges: int
     start_seconds: float
     enrich_seconds: float
-    epoch_seconds: float
-    peak_mib: float
-    host_mib: float
     free_mib: float
     host_free_mib: float
     measured: tuple[int, ...]
     whole: bool
+
+    @property
+    def machine(self) -> str:
+        """The name of the GPU, or the number of CPU threads."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return f"cpu, {torch.get_num_threads()} threads"
+
+    @property
+    def basis(self) -> str:
+        """A phrase that says how the prediction was made."""
+        if self.whole:
+            return "measured on these graphs (enrichment and a few epochs)"
+        sizes = ", ".join(f"{n:,}" for n in self.measured)
+        return f"extrapolated from a few epochs on stand-ins of {sizes} nodes"
+
+
+@dataclass(frozen=True)
+class Plan(Prediction):
+    """The predicted time and memory of a fit of one method.
+
+    Attributes:
+        recipe: The settings of the fit.
+        stages: The trainings that the fit runs, each with its time for training and evaluation.
+        epoch_edges: Edges that an epoch uses in all sources, after enrichment.
+        epoch_seconds: Time of an epoch on all sources.
+        peak_mib: Peak memory on `device` in MiB.
+        host_mib: Peak memory of the process on the host in MiB. On a CPU it equals `peak_mib`.
+    """
+
+    recipe: Recipe
+    stages: tuple[Stage, ...]
+    epoch_edges: int
+    epoch_seconds: float
+    peak_mib: float
+    host_mib: float
 
     @property
     def train_seconds(self) -> float:
@@ -104,21 +128,6 @@ class Plan:
     def fits(self) -> bool:
         """Whether the free memory of the device and of the host is enough."""
         return self.peak_mib <= self.free_mib and self.host_mib <= self.host_free_mib
-
-    @property
-    def machine(self) -> str:
-        """The name of the GPU, or the number of CPU threads."""
-        if self.device.type == "cuda":
-            return torch.cuda.get_device_name(self.device)
-        return f"cpu, {torch.get_num_threads()} threads"
-
-    @property
-    def basis(self) -> str:
-        """A sentence that says how the prediction was made."""
-        if self.whole:
-            return "measured on these graphs (enrichment and a few epochs)"
-        sizes = ", ".join(f"{n:,}" for n in self.measured)
-        return f"extrapolated from a few epochs on stand-ins of {sizes} nodes"
 
     def suggestions(self) -> list[str]:
         """Return settings that would reduce the memory and that the recipe does not use already."""
@@ -163,21 +172,18 @@ def plan(
     fit = Fit(make, recipe, sources, validation, device=torch_device)
     # Build the method once, so that settings it cannot use are reported before anything is measured.
     make(recipe, sources[0].num_features, sources[0].num_classes, 0, torch_device)
-    start, measured = measure(sources, validation, recipe, method, torch_device)
-    cost = Costs(recipe, measured)
-    sizes = Sizes(
-        nodes=np.array([g.num_nodes for g in sources]),
-        edges=np.array([epoch_edges(recipe, g, measured[-1], i) for i, g in enumerate(sources)]),
-        train=np.array([(g.first_labels >= 0).sum() for g in sources]),
-    )
+    start, levels, failed = measure(sources, validation, [(method, recipe)], torch_device)
+    if failed:
+        raise InputError(f"the configuration does not run on a small part of these graphs: {failed[0]}")
+    measured = levels[0]
+    cost, sizes = Costs(recipe, measured), whole_sizes(recipe, sources, measured)
     evaluations = ceil(recipe.epochs / recipe.eval_every) if fit.rule.scores_epochs else 0
     stages = []
     for left_out in fit.stages:
         own = sizes.only(np.array([g.name != left_out for g in sources]))
         seconds = cost.of("build", own) + recipe.epochs * cost.epoch(own) + evaluations * cost.of("score", sizes)
         stages.append(Stage(ALL if left_out is None else f"without {left_out}", recipe.epochs, seconds))
-    enriched = enriched_graphs(recipe, sources, validation)
-    host_free = free_memory()
+    free, host_free = free_mib(torch_device)
     return Plan(
         device=torch_device,
         rule=fit.rule.name,
@@ -187,17 +193,38 @@ def plan(
         edges=sum(g.num_edges for g in sources),
         epoch_edges=round(sizes.edges.sum()),
         start_seconds=start,
-        enrich_seconds=sum(
-            enrichment(recipe, g.num_nodes, [m["enrich"][i] for m in measured]) for i, g in enumerate(enriched)
-        ),
+        enrich_seconds=enrichment_seconds(recipe, sources, validation, measured),
         epoch_seconds=cost.epoch(sizes),
         peak_mib=cost.peak("device", sizes),
         host_mib=cost.peak("host", sizes),
-        free_mib=torch.cuda.mem_get_info(torch_device)[0] / 2**20 if torch_device.type == "cuda" else host_free,
+        free_mib=free,
         host_free_mib=host_free,
         measured=tuple(sum(m["nodes"]) for m in measured),
         whole=sum(measured[-1]["nodes"]) == sizes.nodes.sum() and recipe.batch_size is None,
     )
+
+
+def whole_sizes(recipe: Recipe, sources: Sequence[Graph], measured: Sequence[dict[str, Any]]) -> Sizes:
+    """Return the sizes of the whole source graphs, given the measurements of the levels."""
+    return Sizes(
+        nodes=np.array([g.num_nodes for g in sources]),
+        edges=np.array([epoch_edges(recipe, g, measured[-1], i) for i, g in enumerate(sources)]),
+        train=np.array([(g.first_labels >= 0).sum() for g in sources]),
+    )
+
+
+def enrichment_seconds(
+    recipe: Recipe, sources: Sequence[Graph], validation: Sequence[Graph], measured: Sequence[dict[str, Any]]
+) -> float:
+    """Predict the time to enrich all graphs that a recipe enriches, given the measurements of the levels."""
+    graphs = enriched_graphs(recipe, sources, validation)
+    return sum(enrichment(recipe, g.num_nodes, [m["enrich"][i] for m in measured]) for i, g in enumerate(graphs))
+
+
+def free_mib(device: torch.device) -> tuple[float, float]:
+    """Return the free memory in MiB, on the device and on the host."""
+    host = free_memory()
+    return torch.cuda.mem_get_info(device)[0] / 2**20 if device.type == "cuda" else host, host
 
 
 # ---- measurement ---------------------------------------------------------------------------------------
@@ -209,7 +236,6 @@ class Probe:
     Use it as a context manager: the process ends with the block.
 
     Args:
-        method: Name of a registered method.
         device: Where the process computes.
         folder: Folder for the log of the process.
 
@@ -220,10 +246,9 @@ class Probe:
         InputError: The process has ended without an answer. The message gives the last line of its log.
     """
 
-    def __init__(self, method: str, device: torch.device, folder: Path):
+    def __init__(self, device: torch.device, folder: Path):
         self.log = folder / "log"
-        threads = str(torch.get_num_threads())
-        command = [sys.executable, "-m", "edgemask.experiments.plan.probe", method, str(device), threads]
+        command = [sys.executable, "-m", "edgemask.experiments.plan.probe", str(device), str(torch.get_num_threads())]
         start = time.perf_counter()
         with self.log.open("w") as log:
             self.process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=log, text=True)
@@ -231,10 +256,13 @@ class Probe:
         self.seconds = time.perf_counter() - start
 
     def measure(self, level: dict[str, Any]) -> Any:
-        """Measure a level that `write_level` wrote, and return the measurements of `probe.measure`.
+        """Measure a level that `write_level` wrote, and return the answer of the process.
+
+        Returns:
+            The measurements of `probe.measure`, or `{"failed": reason}` if the configuration fails on this level.
 
         Raises:
-            InputError: The configuration fails on this level.
+            InputError: The process has ended without an answer.
         """
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(level) + "\n")
@@ -258,50 +286,76 @@ class Probe:
 
 
 def measure(
-    sources: Sequence[Graph], validation: Sequence[Graph], recipe: Recipe, method: str, device: torch.device
-) -> tuple[float, list[dict[str, Any]]]:
-    """Measure stand-ins of growing size.
+    sources: Sequence[Graph],
+    validation: Sequence[Graph],
+    configurations: Sequence[tuple[str, Recipe]],
+    device: torch.device,
+    *,
+    race: bool = False,
+    patience: float = PATIENCE,
+) -> tuple[float, list[list[dict[str, Any]]], dict[int, str]]:
+    """Measure configurations on stand-ins of growing size, in one process.
 
-    The first two levels are always measured, and further ones within `PATIENCE`.
+    The first two levels are always measured, and further ones within `patience`. All configurations are measured on
+    the same levels.
 
     Args:
         sources: The whole source graphs.
         validation: The whole validation graphs.
-        recipe: The settings of the fit.
-        method: Name of a registered method.
+        configurations: For each configuration, the name of a registered method and the settings of the fit.
         device: Where to measure.
+        race: Whether the configurations are candidates of a race.
+        patience: Seconds. A third or later level is measured only if it is expected to end within this time after the
+            warm-up.
 
     Returns:
-        The time to start a process in seconds, and the measurements of each level.
+        The time to start a process in seconds, the measurements of each level for each configuration, and the reason
+        for each configuration that fails on a stand-in, by its index.
 
     Raises:
-        InputError: The configuration fails on the stand-ins.
+        InputError: The process has ended without an answer.
     """
-    sizes = level_sizes([*sources, *validation])
-    measured: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder, Probe(method, device, Path(folder)) as probe:
-        for i, size in enumerate(sizes):
+    sizes, indices = level_sizes([*sources, *validation]), range(len(configurations))
+    measured: list[list[dict[str, Any]]] = [[] for _ in indices]
+    failed: dict[int, str] = {}
+    with tempfile.TemporaryDirectory() as name, Probe(device, folder := Path(name)) as probe:
+        for number, size in enumerate(sizes):
             start = time.perf_counter()
-            level = write_level(size, sources, validation, recipe, Path(folder))
-            if not i:
-                probe.measure(level)  # warm-up: the time to load and compile on first use is not counted
-                deadline = time.perf_counter() + PATIENCE
-            measured.append(probe.measure(level))
-            now, last = time.perf_counter(), i + 1 == len(sizes)
-            if i and not last and now + next_level_seconds(measured[-1], now - start, sizes[i + 1] / size) > deadline:
+            levels = [write_level(size, sources, validation, *c, folder, race=race) for c in configurations]
+            if not number:
+                # Warm-up: the time to load and compile on first use is not counted.
+                for i in indices:
+                    own = {"shared": str(folder / "warm-up")} if race else {}
+                    if "failed" in (answer := probe.measure(levels[i] | own)):
+                        failed[i] = answer["failed"]
+                deadline = time.perf_counter() + patience
+            for i in indices:
+                if i in failed:
+                    continue
+                if "failed" in (answer := probe.measure(levels[i])):
+                    failed[i] = answer["failed"]
+                else:
+                    measured[i].append(answer)
+            now, last = time.perf_counter(), number + 1 == len(sizes)
+            left = [measured[i][-1] for i in indices if i not in failed]
+            if not left or last:
                 break
-    return probe.seconds, measured
+            if number and now + next_level_seconds(left, now - start, sizes[number + 1] / size) > deadline:
+                break
+    return probe.seconds, measured, failed
 
 
-def next_level_seconds(measured: dict[str, Any], seconds: float, growth: float) -> float:
+def next_level_seconds(measured: Sequence[dict[str, Any]], seconds: float, growth: float) -> float:
     """Predict how many seconds the next level will take: a larger stand-in of the graphs, see `measure`.
 
-    The neighbour search is assumed to grow with the square of the size, and everything else in proportion to it.
+    The exact neighbour search is assumed to grow with the square of the size, and everything else in proportion to it.
+    The search with an index is the one whose recall is measured.
 
     Args:
-        measured: Measurements of the last level.
+        measured: Measurements of the last level, for each configuration. They share their enrichment.
         seconds: Time the last level took.
         growth: Size of the next level, relative to the last one.
     """
-    search = sum(graph["seconds"].get("knn", 0.0) for graph in measured["enrich"])
+    exact = [[graph["seconds"] for graph in m["enrich"] if "recall" not in graph["seconds"]] for m in measured]
+    search = max(sum(seconds.get("knn", 0.0) for seconds in own) for own in exact)
     return float(search * growth**2 + (seconds - search) * growth)

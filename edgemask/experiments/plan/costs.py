@@ -130,7 +130,8 @@ class Costs:
 def enrichment(recipe: Recipe, nodes: int, measured: Sequence[dict[str, Any]]) -> float:
     """Predict the seconds to enrich one graph from the measurements of its stand-ins.
 
-    The exact neighbour search compares all pairs of nodes, so it grows with n². Everything else grows with n log n.
+    The exact neighbour search compares all pairs of nodes, so it grows with n². Everything else grows with n log n. A
+    stand-in can be too small for the index that its graph is searched with; it is not used then.
 
     Args:
         recipe: The settings of the fit.
@@ -138,6 +139,7 @@ def enrichment(recipe: Recipe, nodes: int, measured: Sequence[dict[str, Any]]) -
         measured: For each stand-in, its number of nodes and the seconds of each part of the enrichment.
     """
     total = 0.0
+    measured = [m for m in measured if m["seconds"].keys() == measured[-1]["seconds"].keys()]
     for kind in measured[-1]["seconds"]:
         terms: list[Callable[[float], float]] = [lambda n: 1.0, lambda n: n * log(n)]
         if kind == "knn" and nodes <= recipe.knn_exact_up_to:
@@ -166,7 +168,7 @@ def epoch_edges(recipe: Recipe, graph: Graph, measured: dict[str, Any], i: int) 
 
     def expected(original: int, nodes: float, knn: float, spectral: float, spectral_ratio: float) -> float:
         knn_drawn = recipe.knn_ratio * knn
-        spectral_drawn = min(spectral_ratio * spectral, nodes * cap(recipe.spectral_budget))
+        spectral_drawn = min(spectral_ratio * spectral, nodes * upper_limit(recipe.spectral_budget))
         return original + 2 * (knn_drawn + spectral_drawn)
 
     drawn = recipe.spectral_ratio * spectral * ratio / n  # pairs per node
@@ -180,6 +182,6 @@ def epoch_edges(recipe: Recipe, graph: Graph, measured: dict[str, Any], i: int) 
     return float(measured["edges"][i] * whole / max(part, 1.0))
 
 
-def cap(budget: float | None) -> float:
+def upper_limit(budget: float | None) -> float:
     """Return a budget as an upper limit: infinity if there is no budget."""
     return inf if budget is None else budget

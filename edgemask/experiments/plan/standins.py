@@ -12,6 +12,7 @@ import numpy as np
 from edgemask.config import Recipe
 from edgemask.enrich.enriched import LEAST_INDEXED
 from edgemask.graph import MISSING, Graph
+from edgemask.methods.sources import ENRICHING
 from edgemask.seeds import numpy_stream
 
 SMALLEST, GROWTH = 2_000, 3  # nodes of the first level in all its graphs together, and growth from level to level
@@ -36,9 +37,16 @@ def level_sizes(graphs: Sequence[Graph]) -> list[int]:
 
 
 def write_level(
-    size: int, sources: Sequence[Graph], validation: Sequence[Graph], recipe: Recipe, folder: Path
+    size: int,
+    sources: Sequence[Graph],
+    validation: Sequence[Graph],
+    method: str,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    race: bool = False,
 ) -> dict[str, Any]:
-    """Write the graphs of one level to files.
+    """Write the graphs of one level to files, unless they are already there.
 
     A graph with fewer nodes has fewer pairs inside a cluster. The recipe of the level draws a larger share of them, so
     that a node has as many edges as in the whole graph. Neighbours are searched for in the same way as in the whole
@@ -48,16 +56,21 @@ def write_level(
         size: Total number of nodes of the level.
         sources: The whole source graphs.
         validation: The whole validation graphs.
+        method: Name of a registered method.
         recipe: The settings of the fit.
         folder: Where the files are written.
+        race: Whether the configuration is a candidate of a race. Candidates share what they prepare on a level.
 
     Returns:
-        The level as JSON values: the recipe to run, and the paths of the files by `sources` and `validation`.
+        The level as JSON values: `method` and `recipe` to run, the paths of the files by `sources` and `validation`,
+        and `shared`, a folder for what the candidates of a race share, or None.
     """
     graphs = [*sources, *validation]
     part = size / sum(g.num_nodes for g in graphs)
-    paths = [str(folder / f"{size}-{i}.npz") for i in range(len(graphs))]
+    paths = [str(folder / f"{size}-{recipe.batch_size or 'whole'}-{i}.npz") for i in range(len(graphs))]
     for graph, path in zip(graphs, paths, strict=True):
+        if Path(path).exists():
+            continue
         if part < 1 or recipe.batch_size is not None:
             nodes = max(min(FEWEST, graph.num_nodes), round(part * graph.num_nodes))
             graph = stand_in(graph, nodes, 2 * (recipe.batch_size or nodes))
@@ -66,10 +79,16 @@ def write_level(
         spectral_ratio=min(1.0, recipe.spectral_ratio / part),
         knn_exact_up_to=max(LEAST_INDEXED, round(part * recipe.knn_exact_up_to)),
         epochs=10**6,
-        eval_every=10**6,
+        eval_every=1 if race else 10**6,
         patience=0,
     )
-    return {"recipe": small.to_json(), "sources": paths[: len(sources)], "validation": paths[len(sources) :]}
+    return {
+        "method": method,
+        "recipe": small.to_json(),
+        "sources": paths[: len(sources)],
+        "validation": paths[len(sources) :],
+        "shared": str(folder / f"shared-{size}") if race else None,
+    }
 
 
 def enriched_graphs(recipe: Recipe, sources: Sequence[Graph], validation: Sequence[Graph]) -> list[Graph]:
@@ -86,6 +105,15 @@ def enriched_graphs(recipe: Recipe, sources: Sequence[Graph], validation: Sequen
     if not recipe.enriched:
         return []
     return [*sources, *(validation if recipe.test_graph == "enriched" else [])]
+
+
+def enrichment_key(recipe: Recipe) -> tuple[Any, ...]:
+    """Return a key that is equal for recipes that enrich the same graphs in the same way; empty if nothing is enriched.
+
+    >>> enrichment_key(Recipe(k=0, clusters=0))
+    ()
+    """
+    return (recipe.test_graph, *(getattr(recipe, name) for name in ENRICHING)) if recipe.enriched else ()
 
 
 def stand_in(graph: Graph, nodes: int, labels: int) -> Graph:
