@@ -12,7 +12,7 @@ import torch
 from edgemask.config import Recipe
 from edgemask.enrich import Cache
 from edgemask.errors import DataError, InputError
-from edgemask.experiments.records import RESULTS_REVISION, Record
+from edgemask.experiments.records import Record, description
 from edgemask.experiments.run import machine, score_targets
 from edgemask.graph import Graph
 from edgemask.model import Model
@@ -52,16 +52,7 @@ class AutoRun:
 
     def describe(self) -> dict[str, Any]:
         """Return everything that decides the result, except the data."""
-        return {
-            "benchmark": self.benchmark,
-            "options": dict(self.options),
-            "protocol": self.protocol.describe(),
-            "method": self.method,
-            "candidates": list(self.candidates),
-            "recipe": self.recipe.to_json(),
-            "seed": self.seed,
-            "code": RESULTS_REVISION,
-        }
+        return description(self, method=self.method, candidates=list(self.candidates))
 
     def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record:
         """Race, predict the targets, and only then score the predictions. If no candidate is left, the record says so.

@@ -13,7 +13,7 @@ from edgemask.config import Recipe
 from edgemask.enrich import Cache
 from edgemask.enrich.measures import enrichment_measures
 from edgemask.errors import DataError
-from edgemask.experiments.records import RESULTS_REVISION, Record
+from edgemask.experiments.records import Record, description
 from edgemask.experiments.run import machine
 from edgemask.graph import Graph
 from edgemask.inference import enriched_edges
@@ -50,15 +50,7 @@ class Enrichment:
 
     def describe(self) -> dict[str, Any]:
         """Return everything that decides the result, except the data."""
-        return {
-            "benchmark": self.benchmark,
-            "options": dict(self.options),
-            "protocol": self.protocol.describe(),
-            "kind": self.kind,
-            "recipe": self.recipe.to_json(),
-            "seed": self.seed,
-            "code": RESULTS_REVISION,
-        }
+        return description(self, kind=self.kind)
 
     def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record:
         """Measure every available domain on the enriched edges that inference uses, and return the record.

@@ -118,6 +118,24 @@ class LazyJSON(Mapping[str, Any]):
         return self.text != "{}"
 
 
+def description(task: Task, **own: Any) -> dict[str, Any]:
+    """Return what `describe` of every task returns.
+
+    Args:
+        task: The task.
+        **own: Fields of this kind of task, such as `method`.
+    """
+    return {
+        "benchmark": task.benchmark,
+        "options": dict(task.options),
+        "protocol": task.protocol.describe(),
+        **own,
+        "recipe": task.recipe.to_json(),
+        "seed": task.seed,
+        "code": RESULTS_REVISION,
+    }
+
+
 # ---- identity and digest -------------------------------------------------------------------------------------
 
 

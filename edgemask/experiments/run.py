@@ -20,7 +20,7 @@ from edgemask.config import Recipe
 from edgemask.enrich import Cache
 from edgemask.errors import DataError, DivergenceError, InputError
 from edgemask.experiments import extras
-from edgemask.experiments.records import RESULTS_REVISION, Record
+from edgemask.experiments.records import Record, description
 from edgemask.graph import Array, Graph
 from edgemask.methods.registry import method_spec
 from edgemask.methods.sources import reading_domain
@@ -74,15 +74,7 @@ class Run:
 
     def describe(self) -> dict[str, Any]:
         """Return everything that decides the result, except the data."""
-        return {
-            "benchmark": self.benchmark,
-            "options": dict(self.options),
-            "protocol": self.protocol.describe(),
-            "method": self.method,
-            "recipe": self.recipe.to_json(),
-            "seed": self.seed,
-            "code": RESULTS_REVISION,
-        } | ({"also": list(self.also)} if self.also else {})
+        return description(self, method=self.method, **({"also": list(self.also)} if self.also else {}))
 
     def perform(self, domains: Mapping[str, Graph], *, device: torch.device, cache: Cache | None = None) -> Record:
         """Run and return the record. A run that diverges or runs out of memory also gets a record (`attempt`).

@@ -6,9 +6,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -16,6 +17,21 @@ from edgemask.errors import InputError
 from edgemask.runtime.device import cores
 
 SPAWN = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
+
+
+class Inline(Executor):
+    """An executor that runs every call at once, in this process."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call a function and return a future that holds its result."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        return future
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from edgemask.metrics import score, scored_nodes
 from edgemask.model import Expected, Model, Standing
 from edgemask.runtime import checkpoint
 from edgemask.runtime.distributed import started
+from edgemask.runtime.processes import Inline
 from edgemask.training.calibration import fit_temperature
 from edgemask.training.candidates import AUTO_RECIPE, Candidate
 from edgemask.training.fit import Fit
@@ -51,21 +52,6 @@ RESERVE = 1.5  # safety factor of the predicted time of the final training
 MAJORITY = "majority class"
 FEWEST = 30  # a race needs at least this many scored nodes
 FALLBACK = "erm-sage:epochs=200"  # the candidate that is trained if scores mean nothing
-
-
-class Inline(Executor):
-    """An executor that runs every call at once, in this process."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call a function and return a future that holds its result."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except BaseException as error:
-            future.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
-        return future
 
 
 class Race:
