@@ -155,6 +155,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checkpoint_every: int = 10,
         cache: Cache | None = None,
         on_epoch: Callable[[Trainer, str], None] | None = None,
+        on_heat: Callable[[str, int], None] | None = None,
         executor: Executor | None = None,
     ) -> EdgeMaskClassifier:
         """Train on labelled source graphs. The result depends neither on their names nor on their order.
@@ -169,6 +170,8 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             cache: Where enriched edges are cached. By default they are not cached.
             on_epoch: Called after every epoch with the trainer and the name of the stage, if training runs in this
                 process.
+            on_heat: With `auto`, called when a candidate has finished a round, with its name and the number of the
+                round from 1.
             executor: With `auto`, runs candidates side by side instead of new processes. `jobs` says how many.
 
         Returns:
@@ -184,7 +187,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sources, validation = ([g] if isinstance(g, Graph) else list(g) for g in (sources, validation))
         parse(self.metric)
         if self.method == AUTO:
-            self._take(self._fit_auto(sources, validation, checkpoint_path, cache, on_epoch, executor))
+            self._take(self._fit_auto(sources, validation, checkpoint_path, cache, on_epoch, on_heat, executor))
             return self
         for name in ("candidates", "budget"):
             if getattr(self, name) is not None:
@@ -236,6 +239,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folder: str | Path | None,
         cache: Cache | None,
         on_epoch: Callable[[Trainer, str], None] | None,
+        on_heat: Callable[[str, int], None] | None,
         executor: Executor | None,
     ) -> Model:
         """Run a race between the candidates."""
@@ -257,6 +261,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 max_members=self.max_members,
                 folder=folder,
                 on_epoch=on_epoch,
+                on_heat=on_heat,
                 executor=workers,
                 jobs=self.jobs,
                 shared_disk=executor is None,

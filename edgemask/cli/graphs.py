@@ -28,6 +28,7 @@ from edgemask.cli.common import (
     RecipeName,
     Seed,
     Settings,
+    err,
     grid,
     out,
     parse_duration,
@@ -145,6 +146,7 @@ def fit(
             checkpoint_every=checkpoint_every,
             cache=default_cache(),
             on_epoch=on_epoch,
+            on_heat=print_heat if jobs > 1 and err.is_terminal else None,
             executor=executor,
         )
     if not first:
@@ -153,6 +155,11 @@ def fit(
     estimator.save(model)
     print_fit(estimator.model_)
     out.print(f"model: {model}", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_heat(name: str, number: int) -> None:
+    """Say on stderr that a candidate has finished a round."""
+    err.print(escape(f"round {number}: {name} has finished"), highlight=False)
 
 
 def leave_out_large(estimator: EdgeMaskClassifier, sources: Sequence[Graph], validation: Sequence[Graph]) -> list[str]:

@@ -32,6 +32,7 @@ from edgemask.methods.edgemask import Game
 from edgemask.metrics import score, scored_nodes
 from edgemask.model import Expected, Model, Standing
 from edgemask.runtime import checkpoint
+from edgemask.runtime.atomic import replacing
 from edgemask.runtime.distributed import started
 from edgemask.runtime.processes import Inline
 from edgemask.training.calibration import fit_temperature
@@ -70,7 +71,7 @@ class Race:
         folder: Where the state is saved. A race that finds the state of the same race there continues it.
         on_epoch: Called after every epoch with the trainer and the name of the candidate and its stage, if the race
             runs in this process.
-        on_heat: Called with the name of a candidate and the round when a candidate has finished a round.
+        on_heat: Called when a candidate has finished a round, with its name and the number of the round from 1.
         executor: Runs the candidates of a round side by side, for example in processes. By default they run one after
             the other in this process. The result is the same, unless there is a budget.
         jobs: Number of candidates that the executor runs at a time.
@@ -222,8 +223,7 @@ class Race:
         for name, result in self._run_heats(racing, heat):
             if result.needs is not None:
                 needs[name] = result.needs
-                allowed_text = "the budget does not allow it"
-                note = f"left out: its first score would take about {result.needs:.0f} s, and {allowed_text}"
+                note = f"left out: its first score would take about {result.needs:.0f} s, more than the budget allows"
                 self._update(name, note=note)
             elif self._succeeded(name, result):
                 self.results[name] = result
@@ -231,7 +231,7 @@ class Race:
                 if result.short_of_time:
                     self._note_once("the budget ended the race before all candidates had trained for all epochs")
             if self.on_heat:
-                self.on_heat(name, self.round)
+                self.on_heat(name, self.round + 1)
         if needs and not scored:
             name = min(needs, key=lambda n: needs[n])
             raise InputError(
@@ -256,7 +256,8 @@ class Race:
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     name, result = running.pop(future), future.result()
                     if result.state is not None:
-                        self._path(name).write_bytes(result.state)
+                        with replacing(self._path(name)) as sink:
+                            sink.write(result.state)
                     yield name, result
         except BrokenExecutor as error:
             raise WorkerLostError(

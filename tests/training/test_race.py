@@ -62,6 +62,13 @@ def test_every_candidate_and_the_majority_class_are_on_the_leaderboard(plain):
     assert plain.leaderboard[0].score == max(s.score for s in plain.leaderboard if s.score is not None)
 
 
+def test_finished_rounds_are_reported():
+    heats = []
+    run("erm-mlp", "erm-gcn", on_heat=lambda name, number: heats.append((name, number)))
+    assert {("erm-mlp", 1), ("erm-gcn", 1)} <= set(heats)
+    assert max(number for _, number in heats) <= 3
+
+
 def test_the_mean_of_the_members_is_predicted(plain):
     p = predictions(plain)
     np.testing.assert_allclose(p, np.mean([m.probabilities(C) for m in plain.members], axis=0))
