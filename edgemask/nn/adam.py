@@ -14,6 +14,7 @@ from torch import Tensor
 # The methods without the wrappers with which torch excludes them from its compiler.
 _add_param_group, _zero_grad = unwrap(torch.optim.Optimizer.add_param_group), unwrap(torch.optim.Optimizer.zero_grad)
 _step = unwrap(torch.optim.Adam.step)
+_state_dict, _load_state_dict = unwrap(torch.optim.Optimizer.state_dict), unwrap(torch.optim.Optimizer.load_state_dict)
 
 # Settings with which torch takes plain steps on the CPU, one parameter after another.
 PLAIN = ("amsgrad", "maximize", "foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay")
@@ -34,6 +35,15 @@ class Adam(torch.optim.Adam):
         for group in self.param_groups:
             for p in group["params"]:
                 p.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the optimiser."""
+        state: dict[str, Any] = _state_dict(self)
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        _load_state_dict(self, state_dict)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

@@ -62,8 +62,11 @@ import sys
 from edgemask.data.synthetic import demo_family
 from edgemask.methods.edgemask import Game
 from edgemask.config import recipe
+from edgemask.training.candidates import choose_candidates
 from edgemask.training.fit import Fit
+from edgemask.training.race import Race
 Fit(Game, recipe("robust", epochs=1, k=3, clusters=3), [demo_family(100)["alpha"]]).run()
+Race(choose_candidates(["erm-gcn"], [], epochs=2), [demo_family(300)["alpha"]]).run()
 sys.exit(any(name in sys.modules for name in ("torch._dynamo", "triton")))
 """
 
