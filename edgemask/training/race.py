@@ -200,6 +200,8 @@ class Race:
             racing = self._run_round(racing)
             self.round += 1
             self._save(racing)
+            for name in self.candidates.keys() - set(racing):
+                self._path(name).unlink(missing_ok=True)
         if not racing:
             reasons = "; ".join(f"{s.name}: {s.note}" for s in self.standings.values())
             raise InputError(f"every candidate failed: {reasons}")
