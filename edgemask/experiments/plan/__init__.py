@@ -52,7 +52,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the predictions of a fit and of a race have in common.
+    """The common part of the predictions of a fit and of a race.
 
     Attributes:
         device: Where the fit runs.

@@ -110,7 +110,7 @@ class Enrichment:
 
 @dataclass
 class Level:
-    """What the candidates of a race share on one level: prepared graphs and the measured enrichment.
+    """Prepared graphs and the measured enrichment, which the candidates of a race share on one level.
 
     Attributes:
         folder: Where enrichment is cached.
