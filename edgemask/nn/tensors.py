@@ -196,7 +196,7 @@ class Edges:
 
     @cached_property
     def derived(self) -> dict[Any, Any]:
-        """Results that operators computed from these edges alone, by a name of their choice. Padded edges must not use it."""
+        """Results that operators computed from these edges alone, by name. Padded edges must not use it."""
         return {}
 
     def mean(self, values: Tensor) -> Tensor:
