@@ -63,6 +63,7 @@ class Heat:
         candidate: The candidate.
         until: Epoch at which the heat ends. None trains the final model on all sources instead.
         seconds: Time after which the heat ends early, once it has a score.
+        first: Time that the first score may take. If it is predicted to take longer, the heat is not run.
         path: File with the state of the candidate, which is updated. None keeps the state in `state` instead.
         state: Content of that file, if the process that runs the heat cannot read it.
     """
@@ -71,6 +72,7 @@ class Heat:
     candidate: Candidate
     until: int | None
     seconds: float = math.inf
+    first: float = math.inf
     path: Path | None = None
     state: bytes | None = None
 
@@ -179,13 +181,13 @@ def _run(heat: Heat, path: Path, on_epoch: OnEpoch | None) -> Result:
         weights = {name: t.detach().cpu() for name, t in trainer.method.networks.state_dict().items()}
         numbers = trainer.method.state()[1]
         return _result(contender, weights=weights, numbers=numbers, history=trainer.history)
-    if contender.best is None and heat.seconds < math.inf:
+    if contender.best is None and heat.first < math.inf:
         needs = 0.0
         if heat.candidate.recipe.enriched and not prepared.has_enriched:
             needs = ENRICHING_SECONDS * sum(g.num_nodes for g in task.sources)
-        if needs <= heat.seconds:
+        if needs <= heat.first:
             needs = contender.predict_seconds()
-        if needs > heat.seconds:
+        if needs > heat.first:
             return Result(needs=needs, seconds=contender.seconds)
     short, saved = False, time.monotonic()
     recipe, end = heat.candidate.recipe, start + heat.seconds

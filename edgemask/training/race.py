@@ -49,6 +49,7 @@ BEHIND_ERRORS, BEHIND = 3.0, 0.01  # a candidate stops if it is behind by more t
 TIE_ERRORS, TIE_LEAST, TIE_MOST = 2.0, 0.005, 0.05  # candidates this close to the best one are averaged
 MAX_MEMBERS = 7
 BUDGET_SHARES = (0.3, 0.5, 1.0)  # share of the time left that each round may use
+FIRST_SHARE = 0.5  # share of a round's time left that a candidate may use until its first score
 RESERVE = 1.5  # safety factor of the predicted time of the final training
 MAJORITY = "majority class"
 FEWEST = 30  # a race needs at least this many scored nodes
@@ -214,12 +215,14 @@ class Race:
 
         def heat(name: str) -> Heat:
             nonlocal waiting
-            seconds = math.inf
+            seconds = first = math.inf
             if self.budget is not None:
-                seconds = max(0.0, (allowed - (time.monotonic() - begin)) * min(self.jobs, waiting) / waiting)
+                left = max(0.0, allowed - (time.monotonic() - begin))
+                seconds = left * min(self.jobs, waiting) / waiting
+                first = max(seconds, FIRST_SHARE * (left if self.results else self._time_left()))
             waiting -= 1
             epochs = self.candidates[name].recipe.epochs
-            return self._heat(name, math.ceil(ROUNDS[self.round] * epochs), seconds)
+            return self._heat(name, math.ceil(ROUNDS[self.round] * epochs), seconds, first)
 
         scored = []
         for name, result in self._run_heats(racing, heat):
@@ -270,12 +273,12 @@ class Race:
             for future in running:
                 future.cancel()
 
-    def _heat(self, name: str, until: int | None, seconds: float = math.inf) -> Heat:
-        path = self._path(name)
+    def _heat(self, name: str, until: int | None, seconds: float = math.inf, first: float = math.inf) -> Heat:
+        path, candidate = self._path(name), self.candidates[name]
         if self.shared_disk:
-            return Heat(self.task, self.candidates[name], until, seconds, path)
+            return Heat(self.task, candidate, until, seconds, first, path)
         state = path.read_bytes() if path.exists() else None
-        return Heat(self.task, self.candidates[name], until, seconds, None, state)
+        return Heat(self.task, candidate, until, seconds, first, None, state)
 
     def _succeeded(self, name: str, result: Result) -> bool:
         """Tell whether a heat succeeded. If not, take the candidate out of the race and note the reason."""

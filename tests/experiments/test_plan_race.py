@@ -208,11 +208,13 @@ def test_a_budget_leaves_out_candidates_whose_first_score_takes_too_long(levels)
         return list(plan_race([A, B], chosen(), "cpu", budget=budget).beyond_budget())
 
     # Three tenths of the budget are for the first round. The steps to the first score take 10, 20, 40 and 40 s, and the
-    # first two candidates use 21 and 37 s. A candidate that is left out leaves its time to those after it.
+    # first two candidates use 21 and 37 s. A candidate that is left out leaves its time to those after it. Its first
+    # score may use an equal share or half of the time that is left; the very first score half of the budget.
     assert left_out(None) == left_out(500) == []  # the third may use (150 - 58) / 2 s
     assert left_out(400) == [NAMES[2]]  # the third may use (120 - 57) / 2 s, and the fourth 58 s
-    assert left_out(250) == [NAMES[1], NAMES[2]]  # the second may use (75 - 21) / 3 s
-    assert left_out(20) == list(NAMES)
+    assert left_out(250) == [NAMES[2], NAMES[3]]  # the second may use (75 - 21) / 2 s
+    assert left_out(20) == list(NAMES[1:])  # the first may use 20 / 2 s
+    assert left_out(15) == list(NAMES)
 
 
 def test_enrichment_is_not_started_if_the_budget_does_not_allow_it(levels, monkeypatch):
@@ -329,7 +331,7 @@ def test_the_command_says_what_a_budget_and_the_memory_leave_out(levels, command
     assert f"the budget of 4 min 10 s leaves out {NAMES[2]}: its first score would take about 40.0 s" in output
     assert "the budget may end the race before all candidates have trained for all epochs" in output
     assert "leaves out no candidate" in command(*options, "2h")
-    assert "the budget of 20.0 s is too small for any candidate" in command(*options, "20s")
+    assert "the budget of 15.0 s is too small for any candidate" in command(*options, "15s")
     monkeypatch.setattr(planning, "free_memory", lambda: 3000.0)
     output = command(*options, "2h")
     assert f"note: {NAMES[2]} is left out: it needs about 3.9 GiB of memory, and 2.9 GiB are free" in output

@@ -255,6 +255,13 @@ def test_the_budget_bounds_the_race_and_its_final_training(monkeypatch, budget):
     assert any("budget" in note for note in outcome.notes) == (budget == 60)
 
 
+def test_an_expensive_candidate_may_use_half_of_the_rounds_time_until_its_first_score(monkeypatch):
+    Clock(monkeypatch)
+    cheap = [f"erm-mlp:weight_decay={w}" for w in (1e-5, 1e-4, 1e-3)]
+    outcome = run(*cheap, "erm-gcn:eval_every=8", budget=200)  # an equal share would be 15 s, and it needs 16
+    assert all(s.score is not None for s in outcome.leaderboard)
+
+
 def test_a_budget_that_is_too_small_says_how_much_the_cheapest_needs(monkeypatch):
     Clock(monkeypatch)
     with pytest.raises(

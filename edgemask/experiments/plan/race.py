@@ -24,7 +24,7 @@ from edgemask.graph import Graph
 from edgemask.runtime.device import resolve_device
 from edgemask.training.candidates import AUTO_RECIPE, Candidate
 from edgemask.training.heat import ENRICHING_SECONDS
-from edgemask.training.race import BUDGET_SHARES, MAX_MEMBERS, ROUNDS, Race
+from edgemask.training.race import BUDGET_SHARES, FIRST_SHARE, MAX_MEMBERS, ROUNDS, Race
 from edgemask.training.selection import resolve_rule
 
 # Seconds. A third or later level of all candidates is measured only if it is expected to end within this time.
@@ -155,28 +155,31 @@ class RacePlan(Prediction):
     def beyond_budget(self) -> dict[str, float]:
         """Return the candidates that the budget leaves out in the first round, with the time until their first score.
 
-        As in the race, each candidate may use an equal share of the time that is left for it and those after it.
+        As in the race, each candidate may use an equal share of the time that is left for it and those after it, and
+        more until its first score.
         """
         found: dict[str, float] = {}
         if self.budget is None:
             return found
-        allowed, spent, enriched = BUDGET_SHARES[0] * self.budget, 0.0, False
+        allowed, spent, enriched, scored = BUDGET_SHARES[0] * self.budget, 0.0, False, False
         for i, c in enumerate(self.running):
-            share = max(0.0, (allowed - spent) / (len(self.running) - i))
+            left = max(0.0, allowed - spent)
+            share = left / (len(self.running) - i)
+            first = max(share, FIRST_SHARE * (left if scored else self.budget - spent))
             opening = c.build_seconds
             if c.recipe.enriched and not enriched:
-                if ENRICHING_SECONDS * self.nodes > share:
+                if ENRICHING_SECONDS * self.nodes > first:
                     found[c.name] = self.enrich_seconds + c.first_score_seconds
                     continue
                 opening, enriched = opening + self.enrich_seconds, True
-            if c.first_score_seconds > share:
+            if c.first_score_seconds > first:
                 found[c.name] = c.first_score_seconds
                 spent += opening + c.first_epoch_seconds
                 continue
             every = min(c.recipe.eval_every, c.recipe.epochs)
-            first = opening + c.first_epoch_seconds + (every - 1) * c.epoch_seconds + c.score_seconds
+            until_score = opening + c.first_epoch_seconds + (every - 1) * c.epoch_seconds + c.score_seconds
             whole = opening + c.first_seconds - c.build_seconds
-            spent += max(first, min(whole, share))
+            spent, scored = spent + max(until_score, min(whole, share)), True
         return found
 
 
