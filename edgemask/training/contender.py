@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ class Contender:
         best: The best evaluation; None before the first one.
         epoch: Epochs trained so far.
         seconds: Time spent on training and evaluation.
+        curve: Best score so far after each evaluation, by epoch.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Contender:
         self.trainers: list[Trainer] = []
         self.best: BestEvaluation | None = None
         self.epoch, self.seconds, self.since_best = 0, 0.0, 0
+        self.curve: dict[int, float] = {}
         recipe = candidate.recipe
         ways = [Propagation(a, of) for of in ("logits", "probabilities") for a in recipe.alpha if a > 0]
         self.ways = ([Propagation()] if 0.0 in recipe.alpha else []) + ways
@@ -154,6 +157,13 @@ class Contender:
             predictions = {name: own[chosen].astype(np.float32) for name, own in found.items()}
             weights = self.trainers[0].weights() if self.rule.scores_epochs else {}
             self.best = BestEvaluation(scores[chosen], self.epoch, self.ways[chosen], predictions, weights)
+        self.curve[self.epoch] = self.best.score
+
+    @property
+    def gain(self) -> float:
+        """Gain of the best score in the second half of the epochs so far; infinite if there is no earlier score."""
+        earlier = [score for epoch, score in self.curve.items() if epoch <= self.epoch / 2]
+        return self.curve[self.epoch] - earlier[-1] if earlier else math.inf
 
     def scored_graphs(self) -> dict[str, Graph]:
         """Return the graphs that the contender is scored on, by name."""
@@ -214,7 +224,7 @@ class Contender:
         tensors: dict[str, Tensor] = {}
         numbers: dict[str, Any] = {
             "task": dict(task), "epoch": self.epoch, "seconds": self.seconds, "since_best": self.since_best,
-            "trainers": [],
+            "curve": list(self.curve.items()), "trainers": [],
         }  # fmt: skip
         for i, trainer in enumerate(self.trainers):
             own, plain = trainer.state()
@@ -240,6 +250,7 @@ class Contender:
         for i, (trainer, plain) in enumerate(zip(self.trainers, numbers["trainers"], strict=True)):
             trainer.load_state(checkpoint.unpack(f"trainer-{i}", tensors), plain)
         self.epoch, self.seconds, self.since_best = numbers["epoch"], numbers["seconds"], numbers["since_best"]
+        self.curve = dict(numbers["curve"])
         if "best" in numbers:
             value, epoch, alpha, of = numbers["best"]
             predictions = {n: t.numpy() for n, t in checkpoint.unpack("best-predictions", tensors).items()}

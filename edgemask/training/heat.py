@@ -88,6 +88,7 @@ class Result:
         predictions: N × C class probabilities of the scored graphs at that epoch, by name.
         replicates: Jackknife replicates of that score, by name of the scored graph.
         trained: Epochs trained so far.
+        gain: Gain of the best score in the second half of these epochs.
         ended: Whether training has ended before the last epoch, because the score no longer improved.
         seconds: Time of all heats of the candidate so far.
         held: Whether the state holds the weights of the best epoch, so that no final training is needed.
@@ -106,6 +107,7 @@ class Result:
     predictions: dict[str, Array] = field(default_factory=dict)
     replicates: dict[str, Array] = field(default_factory=dict)
     trained: int = 0
+    gain: float = 0.0
     ended: bool = False
     seconds: float = 0.0
     held: bool = False
@@ -214,6 +216,7 @@ def _result(contender: Contender, **more: Any) -> Result:
         best.propagation,
         best.predictions,
         trained=contender.epoch,
+        gain=contender.gain,
         ended=contender.ended,
         seconds=contender.seconds,
         held=bool(best.weights),

@@ -45,7 +45,8 @@ from edgemask.training.trainer import Trainer
 from edgemask.training.uncertainty import replicates, standard_error
 
 ROUNDS = (0.1, 0.3, 1.0)  # share of the epochs at the end of each round
-BEHIND_ERRORS, BEHIND = 3.0, 0.01  # a candidate stops if it is behind by more than both: standard errors, and score
+# A candidate stops if it would be behind by more than both, standard errors and score, even if its score goes on rising.
+BEHIND_ERRORS, BEHIND = 3.0, 0.01
 TIE_ERRORS, TIE_LEAST, TIE_MOST = 2.0, 0.005, 0.05  # candidates this close to the best one are averaged
 MAX_MEMBERS = 7
 BUDGET_SHARES = (0.3, 0.5, 1.0)  # share of the time left that each round may use
@@ -305,11 +306,22 @@ class Race:
         leader, kept = max(scored, key=self._score), []
         for name in scored:
             gap, error = self._gap(leader, name)
-            if gap > BEHIND_ERRORS * error and gap > BEHIND:
+            if gap - self._hope(name) > max(BEHIND_ERRORS * error, BEHIND):
                 self._update(name, note=f"stopped: {100 * gap:.1f} points behind {leader}")
             else:
                 kept.append(name)
         return kept
+
+    def _hope(self, name: str) -> float:
+        """Return how much a candidate's score may still rise: its gain in the last doubling of the epochs, repeated.
+
+        Some candidates learn slowly. A tenth of the epochs does not show what they can reach.
+        """
+        result = self.results[name]
+        if result.ended:
+            return 0.0
+        doublings = math.log2(self.candidates[name].recipe.epochs / result.trained)
+        return doublings * result.gain if doublings else 0.0
 
     def _score(self, name: str) -> float:
         result = self.results.get(name)
@@ -513,7 +525,8 @@ class Race:
             how = result.propagation
             results[name] = {
                 "score": result.score, "epoch": result.epoch, "propagation": [how.alpha, how.of],
-                "trained": result.trained, "ended": result.ended, "seconds": result.seconds, "held": result.held,
+                "trained": result.trained, "gain": result.gain, "ended": result.ended, "seconds": result.seconds,
+                "held": result.held,
             }  # fmt: skip
             for kind in ("predictions", "replicates"):
                 arrays: Mapping[str, Array] = getattr(result, kind)

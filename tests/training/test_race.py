@@ -18,6 +18,7 @@ from edgemask.runtime.processes import process_pool
 from edgemask.training import contender, heat, trainer
 from edgemask.training import race as race_module
 from edgemask.training.candidates import choose_candidates
+from edgemask.training.heat import Result
 from edgemask.training.race import FALLBACK, MAJORITY, Race
 from edgemask.training.trainer import Trainer
 from tests.training.toys import A, B, C, domain
@@ -125,6 +126,15 @@ def test_a_candidate_that_is_clearly_behind_stops_after_the_first_round():
     assert standing.rounds == 1
     assert f"points behind {fast}" in standing.note
     assert [m.name for m in outcome.members] == [fast]
+
+
+@pytest.mark.parametrize(("gain", "kept"), [(0.0, False), (0.01, False), (0.05, True)])
+def test_a_candidate_whose_score_still_rises_fast_enough_goes_on(gain, kept):
+    race = Race(candidates("erm-mlp", "erm-gcn", epochs=1000), [A, B])
+    ends = {"a": np.linspace(0.79, 0.81, 50)}
+    race.results["erm-mlp"] = Result(0.8, 50, replicates=ends, trained=100)
+    race.results["erm-gcn"] = Result(0.7, 100, replicates=ends, trained=100, gain=gain)
+    assert ("erm-gcn" in race._keep(["erm-mlp", "erm-gcn"])) is kept  # log2(1000 / 100) = 3.3 doublings are left
 
 
 def test_candidates_that_cannot_be_told_apart_are_averaged_up_to_a_limit():
