@@ -45,7 +45,7 @@ from edgemask.training.trainer import Trainer
 from edgemask.training.uncertainty import replicates, standard_error
 
 ROUNDS = (0.1, 0.3, 1.0)  # share of the epochs at the end of each round
-# A candidate stops if it would be behind by more than both, standard errors and score, even if its score goes on rising.
+# A candidate stops if it is behind by more than both, standard errors and score, even if its score goes on rising.
 BEHIND_ERRORS, BEHIND = 3.0, 0.01
 TIE_ERRORS, TIE_LEAST, TIE_MOST = 2.0, 0.005, 0.05  # candidates this close to the best one are averaged
 MAX_MEMBERS = 7
