@@ -215,7 +215,10 @@ def page(results: Path) -> str:
     Args:
         results: The folder of the records.
     """
-    everything = [r for r in ResultStore(results) if r.get("method") and not r.get("also")]
+    benchmarks = ("citation", *OTHERS)
+    everything = [
+        r for r in ResultStore(results) if r.get("method") and not r.get("also") and r["benchmark"] in benchmarks
+    ]
     citation = [row for name in SHOWN if (row := citation_row(name, everything))]
     shown = [r for r in everything if r["benchmark"] in OTHERS and r["protocol"]["name"] in PROTOCOLS[r["benchmark"]]]
     pairs = sorted({(r["benchmark"], r["protocol"]["name"]) for r in shown})
