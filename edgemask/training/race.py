@@ -75,7 +75,7 @@ class Race:
             runs in this process.
         on_heat: Called when a candidate has finished a round, with its name and the number of the round from 1.
         executor: Runs the candidates of a round side by side, for example in processes. By default they run one after
-            the other in this process. The result is the same, unless there is a budget.
+            the other in this process. Without a budget, the result is the same on the same CPU and number of threads.
         jobs: Number of candidates that the executor runs at a time.
         shared_disk: Whether the executor's processes can read and write `folder`.
 
