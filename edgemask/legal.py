@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from edgemask.errors import InputError
@@ -82,3 +84,19 @@ def is_number(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:  # an integer beyond the range of floats
         return False
+
+
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: the nearest known name, or nothing if none is near.
+
+    Args:
+        name: The unknown name.
+        known: The known names.
+
+    >>> "no setting 'epoch'" + did_you_mean("epoch", ["epochs", "lr"])
+    "no setting 'epoch'; did you mean 'epochs'?"
+    >>> did_you_mean("zzz", ["epochs", "lr"])
+    ''
+    """
+    near = get_close_matches(str(name), list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""

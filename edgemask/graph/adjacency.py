@@ -1,0 +1,40 @@
+"""Graphs as a feature matrix and an adjacency matrix, of NumPy or SciPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from edgemask.errors import GraphError
+
+
+def fields(x: Any, matrix: Any, y: Any, name: str) -> dict[str, Any]:
+    """Return the arguments `edges`, `weights` and, if nothing else gives the number of nodes, `node_ids` of `Graph`."""
+    if sp.issparse(matrix):
+        coo = matrix.tocoo()
+    else:
+        dense = np.asarray(matrix)
+        if dense.ndim != 2 or dense.dtype.kind not in "fiub":
+            raise GraphError(
+                f"graph {name!r}, adjacency: expected an N × N matrix of numbers, got {dense.dtype} of shape "
+                f"{dense.shape}"
+            )
+        coo = sp.coo_array(dense)
+    n = coo.shape[0] if x is None else np.shape(x)[0]
+    if coo.shape != (n, n):
+        expected = "a square matrix" if x is None else f"{n} × {n} for the {n} rows of x"
+        raise GraphError(f"graph {name!r}, adjacency: expected {expected}, got shape {coo.shape}")
+    weighted = bool((coo.data != 1).any())
+    weights = coo.data if weighted else None
+    ids = np.arange(n) if x is None and y is None else None
+    return {"edges": np.stack([coo.row, coo.col]).astype(np.int64), "weights": weights, "node_ids": ids}
+
+
+def matrices(graph: Any) -> tuple[Any, Any]:
+    """Return the features and the adjacency matrix of a graph; see `Graph.to_adjacency`."""
+    n = graph.num_nodes
+    weights = np.ones(graph.num_edges, np.float32) if graph.weights is None else graph.weights
+    (source, destination), x = graph.edges, graph.x.copy()
+    return x, sp.csr_array((weights, (source, destination)), shape=(n, n))

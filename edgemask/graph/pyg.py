@@ -1,0 +1,83 @@
+"""Graphs of PyTorch Geometric."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from edgemask.errors import GraphError, GraphWarning
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+NAMES = ("classes", "feature_names", "text_columns")  # fields of `Graph` that a `Data` object may hold as they are
+KNOWN = {"x", "edge_index", "y", "edge_weight", "node_ids", "num_nodes", "name", *NAMES}
+
+
+def fields(data: Data, name: str | None = None) -> dict[str, Any]:
+    """Return the arguments of `Graph` for a `Data` object; see `Graph.from_pyg`."""
+    values = data.to_dict()
+    name = name or values.get("name") or "graph"
+    if values.get("edge_index") is None:
+        raise GraphError(f"graph {name!r}, edge_index: the field is missing in the PyTorch Geometric data")
+    masks = sorted(key for key, v in values.items() if key.endswith("_mask") and np.ndim(v) != 2)
+    if ignored := sorted(values.keys() - KNOWN - {*masks}):
+        message = f"graph {name!r}: a Graph cannot store {', '.join(ignored)}; the data is ignored"
+        warnings.warn(message, GraphWarning, stacklevel=3)
+    y, names = array(values.get("y")), {field: tuple(values.get(field, ())) for field in NAMES}
+    if np.ndim(y) == 2 and y.shape[1] == 1 and len(names["classes"]) != 1:  # a column of labels, not a 0/1 matrix
+        y = y[:, 0]
+    x, ids = array(values.get("x")), array(values.get("node_ids"))
+    if x is None and y is None and ids is None and values.get("num_nodes") is not None:
+        ids = np.arange(int(values["num_nodes"]))  # isolated nodes at the end count as well
+    return {
+        "name": str(name),
+        "x": x,
+        "edges": array(values["edge_index"]),
+        "y": y,
+        "masks": {m.removesuffix("_mask"): array(values[m]) for m in masks},
+        "weights": array(values.get("edge_weight")),
+        "node_ids": ids,
+        **names,
+    }
+
+
+def data(graph: Any) -> Data:
+    """Return a graph as a `Data` object; see `Graph.to_pyg`."""
+    import torch
+    from torch_geometric.data import Data  # this import takes as long as torch's, and only this function needs it
+
+    if graph.is_sparse:
+        indptr, indices, values = map(torch.tensor, (graph.x.indptr, graph.x.indices, graph.x.data))
+        x = torch.sparse_csr_tensor(indptr, indices, values, graph.x.shape, check_invariants=True)
+    else:
+        x = torch.tensor(graph.x)
+    result = Data(x=x, edge_index=torch.tensor(graph.edges), classes=graph.classes)
+    if graph.y is not None:
+        result.y = torch.tensor(graph.y)
+    if graph.weights is not None:
+        result.edge_weight = torch.tensor(graph.weights)
+    for field in ("feature_names", "text_columns"):
+        if getattr(graph, field):
+            result[field] = getattr(graph, field)
+    if graph.node_ids is not None:
+        result.node_ids = graph.node_ids.tolist()
+    for name, mask in graph.masks.items():
+        result[f"{name}_mask"] = torch.tensor(mask)
+    return result
+
+
+def array(value: Any) -> Any:
+    """Convert a dense or sparse tensor to a NumPy array or SciPy matrix, and return any other value as it is."""
+    if not hasattr(value, "layout"):  # not a tensor
+        return value
+    import torch
+
+    value = value.detach().cpu()
+    if value.layout == torch.strided:
+        return value.float().numpy() if value.dtype == torch.bfloat16 else value.numpy()
+    value = value.to_sparse_coo().coalesce()
+    return sp.coo_array((value.values().numpy(), tuple(value.indices().numpy())), shape=tuple(value.shape))
