@@ -44,7 +44,8 @@ def as_graph(value: Any, name: str = "graph", options: Mapping[str, Any] | None 
     if isinstance(value, tuple) and len(value) == 2 and all(_library(part) == "pandas" for part in value):
         return Graph.from_pandas(*value, name=name, **given)
     if isinstance(value, tuple) and len(value) in (2, 3) and _is_matrix(value[1]):
-        return Graph.from_adjacency(*value, name=name, **plain)
+        x, matrix, y = (*value, None)[:3]
+        return Graph.from_adjacency(x, matrix, y, name, **plain)
     raise InputTypeError(f"expected {ACCEPTED}; got {_described(value)}")
 
 
