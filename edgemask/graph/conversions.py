@@ -69,23 +69,58 @@ class Conversions:
         return adjacency.matrices(self)
 
     @classmethod
-    def from_pandas(cls, nodes: pd.DataFrame, edges: pd.DataFrame, name: str = "graph", **options: Any) -> Self:
+    def from_pandas(cls, nodes: pd.DataFrame, edges: pd.DataFrame, name: str | None = None, **options: Any) -> Self:
         """Return a graph from a DataFrame of nodes and a DataFrame of edges.
 
+        These columns of `nodes` have a meaning of their own; all others are features:
+
+        - The ids of the nodes: the column `id`, or else the index. They are integers or text.
+        - `label`: The class: text, an integer or a boolean; None, NaN or "" if it is missing. The categories of a
+          categorical column are the classes. If nodes have several labels, there is one column `label:<class>` of 0
+          and 1 per class.
+        - `<name>_mask` or `mask:<name>`: A mask: 0/1, true/false or yes/no.
+
+        Columns of numbers and booleans are numeric features. A column of text or categories is one-hot encoded: its
+        value "Oslo" becomes the feature `city=Oslo`, and a missing text sets none of them. The features are sparse if
+        there are more than 64 such columns, or if a column is sparse.
+
+        The ends of the edges are in the columns `source` and `destination` (or source/target, src/dst, from/to, u/v,
+        or the only two columns) and refer to the ids. The column `weight`, if it exists, holds the weights. Other
+        columns are ignored with a `GraphWarning`.
+
+        The tables of `to_pandas` describe the graph exactly: `nodes.attrs["edgemask"]` holds what columns cannot
+        express. It is used as long as the columns are the same and no option names columns or classes.
+
         Args:
-            nodes: One row per node. See `edgemask.graph.frames.fields` for the columns.
+            nodes: One row per node.
             edges: One row per edge.
-            name: Name of the graph.
-            **options: Names of columns (`id`, `label`, `features`, `text`, `source`, `destination`, `weight`), and
-                arguments of `Graph`.
+            name: Name of the graph. By default that of the graph from which `to_pandas` made the tables, else `graph`.
+            **options: Names of columns: `id`, `label` (a `GraphWarning` says if it does not exist, and the graph has
+                no labels then), `source`, `destination` and `weight`. `features`: the feature columns, as a list or a
+                comma-separated text; a name that is no column may be `degree`, `log-degree` or `clustering`, which
+                are derived from the edges. `text`: feature columns that are text although they look numeric.
+                `classes`: names and order of the classes. `undirected`, `duplicates`, `self_loops` and `isolated`: as
+                for `Graph`.
 
         Raises:
             GraphError: A column is missing, or a value is not valid. The message names the node or row.
+            InputError: There is no such option.
+
+        >>> import pandas as pd
+        >>> from edgemask import Graph
+        >>> nodes = pd.DataFrame({"id": ["ann", "bob"], "age": [31, 25], "city": ["Oslo", "Rome"], "label": ["a", ""]})
+        >>> graph = Graph.from_pandas(nodes, pd.DataFrame({"from": ["ann"], "to": ["bob"]}), undirected=True)
+        >>> graph.feature_names, graph.y.tolist()
+        (('age', 'city=Oslo', 'city=Rome'), [0, -1])
         """
-        return frames.graph(cls, nodes, edges, name, options)
+        result: Self = frames.graph(cls, nodes, edges, name, options)
+        return result
 
     def to_pandas(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return a DataFrame of nodes and one of edges, from which `from_pandas` makes the same graph."""
+        """Return a DataFrame of nodes and one of edges, from which `from_pandas` makes the same graph.
+
+        The index of the nodes holds their ids. Sparse features are sparse columns.
+        """
         return frames.frames(self)
 
     @classmethod
@@ -93,18 +128,28 @@ class Conversions:
         """Return a networkx graph as a graph.
 
         Args:
-            graph: A `networkx.Graph` or `DiGraph`. The attributes of its nodes are the features and the label, as the
-                columns of `from_pandas`. The attribute `weight` of its edges is used.
+            graph: A networkx graph. The attributes of its nodes are the columns of `from_pandas`, for example features
+                and `label`; the attribute `weight` of its edges is used. Every node must have all attributes except
+                the label. The edges of an undirected graph become edges in both directions. Parallel edges of a
+                `MultiGraph` are duplicates: `duplicates="merge"` merges them. Nodes that are neither all integers nor
+                all text are converted to text.
             name: Name of the graph. By default `graph.name`, else `graph`.
-            **options: As for `from_pandas`.
+            **options: As for `from_pandas`, except `source` and `destination`. `id` is an attribute of the nodes; by
+                default `id` if they have it, else the nodes themselves are the ids.
 
         Raises:
             GraphError: An attribute is missing at some node, or a value is not valid.
+            InputError: There is no such option.
         """
-        return networkx.graph(cls, graph, name, options)
+        result: Self = networkx.graph(cls, graph, name, options)
+        return result
 
     def to_networkx(self) -> Any:
-        """Return a `networkx.DiGraph`, from which `from_networkx` makes the same graph."""
+        """Return a `networkx.DiGraph`, from which `from_networkx` makes the same graph.
+
+        If the features are sparse, a node has only the attributes that are not zero. `graph["edgemask"]` holds what
+        attributes cannot express.
+        """
         return networkx.digraph(self)
 
     @classmethod
