@@ -26,7 +26,7 @@ from edgemask.methods.edgemask import Game
 from edgemask.methods.erm import ERM
 from edgemask.methods.flood import FLOOD
 from edgemask.nn.gat import MaskedGAT
-from edgemask.nn.propagate import propagate, propagate_weighted
+from edgemask.nn.propagation import propagate, propagate_weighted
 from edgemask.nn.sgc import SGC
 from edgemask.nn.tensors import GraphTensors, features
 from edgemask.training.fit import Fit
@@ -113,7 +113,7 @@ def weighted_prediction(members: Sequence[Member], graph: Graph, w: Tensor) -> T
         if isinstance(network, MaskedGAT) and recipe.gate != "softmax":
             start = dense_gat(network, domain.x.double(), dense(graph, w), mask=float(recipe.test_mask == "ones"))
         else:
-            start = network(domain.x.double(), domain.edges, w)
+            start = network(domain.x.double(), domain.edges, mask=w)
         probable = (lambda z: z.sigmoid()) if recipe.loss == "binary" else lambda z: z.softmax(1)
         start = z = start if m.propagation.of == "logits" else probable(start)
         a = dense(graph, w)

@@ -16,7 +16,7 @@ from edgemask.graph import Graph
 from edgemask.inference import enriched_edges, probabilities, raw_logits, reading_edges, to_probabilities
 from edgemask.methods.edgemask import Game
 from edgemask.methods.erm import ERM
-from edgemask.nn.propagate import propagate
+from edgemask.nn.propagation import propagate
 from edgemask.nn.tensors import GraphTensors
 from edgemask.training.fit import Fit
 

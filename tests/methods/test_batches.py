@@ -82,13 +82,13 @@ def test_a_batchs_logits_are_those_of_the_whole_graph(backbone, layers, fan_out)
     neighbours = Neighbours(domain.edges, 7)
     edges = domain.edges if fan_out is None else thinned(domain.edges, neighbours, fan_out)
     s = torch.rand(edges.num_real)
-    expected = net(domain.x.double(), edges, s)[seeds]
+    expected = net(domain.x.double(), edges, mask=s)[seeds]
 
     nodes, chosen = neighbours.around(seeds, (fan_out or -1,) * recipe.hops)
     part = neighbours.among(nodes, chosen)
     values = dict(zip(pairs(edges), s.tolist(), strict=True))
     mine = torch.tensor([values[pair] for pair in pairs(part, nodes)])
-    out = net(features(g, nodes).double(), part, mine)[torch.searchsorted(nodes, seeds)]
+    out = net(features(g, nodes).double(), part, mask=mine)[torch.searchsorted(nodes, seeds)]
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
     assert len(nodes) < g.num_nodes
 
