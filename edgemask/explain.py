@@ -486,7 +486,9 @@ class _EdgeFunction:
         presence = torch.ones_like(mask).index_copy(0, position, torch.where(stays, 1.0, factor))
         if self.edges.weight is not None:
             weight = self.edges.weight.double()
-            own = weight[position]  # where an enriched edge stays, the weight moves to 1 as the original edge is removed
+            own = weight[
+                position
+            ]  # where an enriched edge stays, the weight moves to 1 as the original edge is removed
             mask = mask * weight.index_copy(0, position, torch.where(stays, 1 + factor * (own - 1), own))
         edges = part.edges.with_weight(presence[part.real])
         out: Tensor = functional_call(self.network, self.parameters, (part.x, edges), {"mask": mask[part.real]})
@@ -509,7 +511,8 @@ def _on_device(edges: Edges, device: torch.device) -> Edges:
     if edges.src.device == device:
         return edges
     weight = None if edges.weight is None else edges.weight.to(device)
-    return Edges.build(*edges.edge_index.to(device), edges.num_nodes, edges.origin.to(device), weight)
+    src, dst = edges.edge_index.to(device)
+    return Edges.build(src, dst, edges.num_nodes, edges.origin.to(device), weight)
 
 
 class _Products:
@@ -548,7 +551,7 @@ def _with_presence(network: nn.Module) -> nn.Module:
 class _WeightedGATLayer(nn.Module):
     """A masked GAT layer in which an edge of weight w counts like w equal edges.
 
-    With the notation of `edgemask.nn.attention`, where s is here the mask alone, α_k(e) = w_e exp(e_k(e)) / Σ w exp(e_k),
+    With the notation of `edgemask.nn.attention`, where s is the mask alone, α_k(e) = w_e exp(e_k(e)) / Σ w exp(e_k),
     summed over the edges into v.
     """
 

@@ -187,7 +187,9 @@ class Editor(nn.Module):
         keys = edges.dst[edges.real] * n + edges.src[edges.real]
         kept = ~torch.isin(keys, self.keys[flipped & self.present])
         added = self.keys[flipped & ~self.present]
-        keys, order = torch.cat([keys[kept], added]).sort(stable=True)  # among duplicates, the existing edge comes first
+        keys, order = torch.cat([keys[kept], added]).sort(
+            stable=True
+        )  # among duplicates, the existing edge comes first
         first = torch.diff(keys, prepend=keys.new_tensor([-1])) > 0
         keys, weight = keys[first], edges.weight
         if weight is not None:

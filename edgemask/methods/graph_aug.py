@@ -5,8 +5,9 @@ G. Chen, J. Zhang and Y. Li, "Graph Augmentation for Cross Graph Domain Generali
     min_θ (1/M) Σ_i ℓ(f_θ(X_i, (E_i without its lightest edges) ∪ new pairs inside clusters of X_i), Y_i)
 
 From the paper: the weight of an edge is its entry of D^{-1/2} A D^{-1/2}, which is w_uv/√(d_u d_v), with w = 1 in a
-graph without edge weights; edges of low weight are considered noise and dropped. Nodes are clustered by their features, whose distribution the domains share, and edges
-are added inside clusters. The network (GCN, GIN) and its training do not change.
+graph without edge weights; edges of low weight are considered noise and dropped. Nodes are clustered by their features,
+whose distribution the domains share, and edges are added inside clusters. The network (GCN, GIN) and its training do
+not change.
 
 Only the abstract of the paper and descriptions by others were available, and no code. The rates, the number of clusters
 and the following details were chosen here:

@@ -117,8 +117,9 @@ class Generator(nn.Module):
     def egos(self, nodes: Tensor, edges: Edges, s: Tensor | None, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the members of the nodes' neighbourhoods, and the presence of each member.
 
-        The node itself comes first. Places that are not filled have a presence of 0; with a mask or weights, a
-        member's presence is the mask of its edge times its weight. If a node has more neighbours than places, evenly spread ones are taken.
+        The node itself comes first. Places that are not filled have a presence of 0; with a mask or weights, a member's
+        presence is the mask of its edge times its weight. If a node has more neighbours than places, evenly spread ones
+        are taken.
 
         Args:
             nodes: The nodes.

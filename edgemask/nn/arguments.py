@@ -39,7 +39,7 @@ def check_edge_index(edge_index: Any, num_nodes: int) -> None:
     loops = edge_index[0] == edge_index[1]
     if loops.any():
         raise InputError(
-            f"edge_index: edge {int(loops.nonzero()[0])} is a self-loop; the networks add one at every node themselves: "
+            f"edge_index: edge {int(loops.nonzero()[0])} is a self-loop; the networks add one at every node: "
             "remove yours with torch_geometric.utils.remove_self_loops(edge_index)"
         )
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from edgemask.errors import InputError
+from edgemask.legal import Legal
 from edgemask.nn.arguments import check_features, check_mask
 from edgemask.nn.tensors import Edges, SparseMatrix
 
@@ -66,6 +67,11 @@ def arguments(
         x = SparseMatrix(x, x.device)
     elif isinstance(x, Tensor):
         check_features(x, like)
+    elif not hasattr(x, "__matmul__") or hasattr(x, "__array_priority__"):  # arrays of NumPy and SciPy have both
+        raise InputError(
+            f"x must be a tensor or a SparseMatrix, got {type(x).__name__}; convert it with torch.as_tensor(x) or, if "
+            "it is sparse, SparseMatrix(x)"
+        )
     if isinstance(edge_index, Edges):
         edges = edge_index
         if edge_weight is not None:
@@ -75,10 +81,8 @@ def arguments(
             )
         if isinstance(x, Tensor | SparseMatrix) and x.shape[0] != edges.num_nodes:
             raise InputError(f"x has {x.shape[0]} rows, but the edges have num_nodes = {edges.num_nodes}")
-    elif isinstance(x, Tensor | SparseMatrix):
-        edges = Edges.of(edge_index, x.shape[0], edge_weight)
     else:
-        raise InputError(f"x must be a tensor or a SparseMatrix, got {type(x).__name__}; use torch.as_tensor(x)")
+        edges = Edges.of(edge_index, x.shape[0], edge_weight)
     if mask is not None:
         check_mask(mask, edges.num_real, like)
         if edges is not edge_index:
@@ -112,6 +116,12 @@ class Backbone(nn.Module):
 
     rounds: int
     depth: int
+
+    def __init__(self, inputs: int = 1, hidden: int = 1, classes: int = 1, layers: int = 1, dropout: float = 0.0):
+        super().__init__()
+        for name, size in (("inputs", inputs), ("hidden", hidden), ("classes", classes), ("layers", layers)):
+            Legal(1, whole=True).check(name, size)
+        Legal(0, 1, open_high=True).check("dropout", dropout)
 
     def weigh(self, edges: Edges, s: Tensor | None) -> Tensor | None:
         """Return the edge weights that all rounds share, from the mask `s` on the real edges.

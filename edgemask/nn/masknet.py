@@ -66,9 +66,7 @@ class MaskNet(nn.Module):
         self.from_edge = nn.Linear(extra, hidden, bias=False) if extra else None
         self.score = nn.Linear(hidden, 1)
 
-    def forward(
-        self, x: Tensor | SparseMatrix, edge_index: Tensor | Edges, extra: EdgeFacts | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor | SparseMatrix, edge_index: Tensor | Edges, extra: EdgeFacts | None = None) -> Tensor:
         """Return one logit per edge. `edgemask.nn.budget_mask` turns the logits into a mask with a given mean.
 
         Args:

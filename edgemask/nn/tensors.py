@@ -333,6 +333,8 @@ class Edges:
         Raises:
             ValueError: One of the two is not padded, or only one of the two has weights.
         """
+        if (self.weight is None) != (other.weight is None):
+            raise ValueError("edges with weights and edges without weights cannot be copied into each other")
         for target, source in zip(self._arrays(), other._arrays(), strict=True):
             target.copy_(source)
 

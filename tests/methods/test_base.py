@@ -93,11 +93,11 @@ def test_in_the_game_every_step_of_either_network_is_on_the_mean_of_the_shards()
 
     for _ in range(recipe.n_descent):
         by_hand.optimisers["task"].zero_grad()
-        sum(loss(p, e, mask(p.domain, e).sigmoid().detach()) for p, e in parts).div(2).backward()
+        sum(loss(p, e, mask(p.domain.x, e).sigmoid().detach()) for p, e in parts).div(2).backward()
         by_hand.optimisers["task"].step()
     for _ in range(recipe.n_ascent):
         by_hand.optimisers["mask"].zero_grad()
-        masks = [mask(p.domain, e).sigmoid() for p, e in parts]
+        masks = [mask(p.domain.x, e).sigmoid() for p, e in parts]
         sum(-loss(p, e, s) + 0.3 * s.mean() for (p, e), s in zip(parts, masks, strict=True)).div(2).backward()
         by_hand.optimisers["mask"].step()
     game.update([source(A)], 0)

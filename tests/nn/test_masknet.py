@@ -74,7 +74,9 @@ def test_logits_come_in_the_order_of_the_edges(domain):
 
 def test_the_two_directions_of_an_edge_have_different_logits(domain):
     net = MaskNet(INPUTS, 6, 4)
-    forward, backward = (net(domain.x, Edges.build(torch.tensor([u]), torch.tensor([v]), N)) for u, v in ((0, 1), (1, 0)))
+    forward, backward = (
+        net(domain.x, Edges.build(torch.tensor([u]), torch.tensor([v]), N)) for u, v in ((0, 1), (1, 0))
+    )
     assert (forward - backward).abs() > 1e-4
 
 
