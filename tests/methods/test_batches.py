@@ -95,6 +95,24 @@ def test_a_batchs_logits_are_those_of_the_whole_graph(backbone, layers, fan_out)
 
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("backbone", [name for name, spec in BACKBONES.items() if spec.uses_edges])
+@pytest.mark.parametrize("fan_out", [None, 2])
+def test_a_batch_of_a_weighted_graph_has_the_weights_of_its_edges(backbone, fan_out):
+    recipe = SMALL.replace(backbone=backbone, fan_out=fan_out)
+    g = graph(500, degree=2)
+    g = g.replace(weights=np.random.default_rng(0).random(g.num_edges))
+    net, whole = network(recipe), GraphTensors.of(g)
+    made = batches(recipe, source(g))
+    edges = whole.edges if fan_out is None else thinned(whole.edges, made.neighbours[0], fan_out)
+    part, drawn = made.part(0, 0, 0)
+    nodes, _ = made.neighbours[0].around(made.batches[0][0], made.fan_outs)
+    own = dict(zip(pairs(whole.edges), g.weights.tolist(), strict=True))
+    assert drawn.weight.tolist() == [own[pair] for pair in pairs(drawn, nodes)]
+    out = net(part.domain.x.double(), drawn)[part.train]
+    torch.testing.assert_close(out, net(whole.x.double(), edges)[nodes[part.train]], rtol=0, atol=1e-6)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("backbone", [name for name, spec in BACKBONES.items() if spec.uses_edges])
 def test_no_hop_of_a_batch_is_more_than_its_logits_need(backbone):
     recipe = SMALL.replace(backbone=backbone)
     net, g, seeds = network(recipe), graph(500, degree=2), torch.tensor([3, 470, 12, 241])
