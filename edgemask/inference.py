@@ -20,7 +20,7 @@ from edgemask.methods.edgemask import Game
 from edgemask.methods.sources import draw_edges, enriched, reading_domain
 from edgemask.nn.blocks import mask_logits_in_blocks
 from edgemask.nn.masknet import EdgeFacts, MaskNet
-from edgemask.nn.propagate import propagate, propagate_each
+from edgemask.nn.propagation import propagate, propagate_each
 from edgemask.nn.tensors import Edges, GraphTensors
 from edgemask.runtime.precision import precision
 from edgemask.seeds import torch_stream
