@@ -125,10 +125,10 @@ def ids_of(table: Table, values: Any, what: str) -> Any:
     listed = values.tolist()
     if all(isinstance(value, str) for value in listed):
         return pd.Index(listed, dtype=object)
-    if all(isinstance(value, Integral) and not isinstance(value, bool) for value in listed):
-        return pd.Index(np.array(listed, dtype=np.int64))
-    kinds = sorted({type(value).__name__ for value in listed})
-    table.fail(f"{what} must be all integers or all text, got {', '.join(kinds)}; convert them with astype(str)")
+    if not all(isinstance(value, Integral) and not isinstance(value, bool) for value in listed):
+        kinds = ", ".join(sorted({type(value).__name__ for value in listed}))
+        table.fail(f"{what} must be all integers or all text, got {kinds}; convert them with astype(str)")
+    return pd.Index(np.array(listed, dtype=np.int64))
 
 
 def unique_ids(table: Table, column: str | None) -> Any:
@@ -265,22 +265,22 @@ def encoded(
 
 def is_numeric(table: Table, column: str) -> bool:
     """Return whether a column holds numbers or booleans, and raise a `GraphError` if it does not hold text either."""
-    dtype = table[column].dtype
-    if isinstance(dtype, pd.SparseDtype):
-        dtype = dtype.subtype
-    if pd.api.types.is_bool_dtype(dtype) and dtype != object or pd.api.types.is_numeric_dtype(dtype):
-        return not pd.api.types.is_complex_dtype(dtype)
-    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(dtype) and dtype != object:
+    dtype, types = table[column].dtype, pd.api.types
+    dtype = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
+    if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype):
         return False
-    _, values = table.values(column) if dtype == object else ([], [])
-    wrong = next((v for v in values if text(v) is None), None)
-    if dtype != object or wrong is not None:
-        kind = dtype if dtype != object else f"type {type(wrong).__name__}"
-        table.fail(
-            f"column {column!r} holds values of {kind}; expected numbers, booleans or text: convert it, or leave it "
-            "out with features=…"
-        )
-    return bool(values) and not any(isinstance(value, str) for value in values)
+    kind = str(dtype)
+    if types.is_object_dtype(dtype):
+        _, values = table.values(column)
+        kind = next((type(value).__name__ for value in values if text(value) is None), "")
+        if not kind:
+            return bool(values) and not any(isinstance(value, str) for value in values)
+    elif types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):  # a boolean is numeric here
+        return True
+    table.fail(
+        f"column {column!r} holds values of type {kind}; expected numbers, booleans or text: convert it, or leave it "
+        "out with features=…"
+    )
 
 
 def _categories(table: Table, column: str, *, check: bool) -> tuple[Array, list[str]]:

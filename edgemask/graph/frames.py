@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -51,7 +52,7 @@ def graph(
     default = isinstance(ids, pd.RangeIndex) and ids.equals(pd.RangeIndex(len(table)))
     fields["node_ids"] = None if default else ids.to_numpy(dtype=None if ids.dtype.kind == "i" else str)
     policies = {option: given[option] for option in ("undirected", *POLICIES) if option in given}
-    fields |= _edges(Table(edges, of_edges), ids, of_nodes, given) | policies
+    fields |= edge_fields(Table(edges, of_edges), ids, of_nodes, given) | policies
     if fields["x"] is None:
         number = fields["node_ids"] if fields["node_ids"] is not None else np.arange(len(table))
         result = cls(name, **fields | {"features": kinds, "node_ids": number})
@@ -165,8 +166,19 @@ def _labels(table: Table, label: str | None, several: list[str], classes: list[s
 # ---- edges -------------------------------------------------------------------------------------------
 
 
-def _edges(table: Table, ids: Any, of_nodes: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments `edges` and `weights` of `Graph`."""
+def edge_fields(table: Table, ids: Any, of_nodes: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments `edges` and `weights` of `Graph`.
+
+    Args:
+        table: The table of edges.
+        ids: Index of the ids of the nodes.
+        of_nodes: How messages call the table of nodes.
+        given: The options of `Graph.from_pandas`.
+
+    Raises:
+        GraphError: A column is missing, or a row is not a valid edge.
+        InputError: Only one of the options `source` and `destination` is given.
+    """
     weight = table.require(str(given["weight"]), "weight") if "weight" in given else None
     weight = weight or ("weight" if "weight" in table.columns else None)
     ends = _ends(table, given, weight)
@@ -247,7 +259,10 @@ def _arrow(edge: Array, ids: Any) -> str:
 def _weights(table: Table, column: str) -> Array:
     """Return the weights of the edges."""
     values = table[column]
-    numbers = pd.to_numeric(values.astype(object), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        numbers = np.array([_number(value) for value in values])
     with np.errstate(over="ignore"):
         legal = np.isfinite(numbers.astype(np.float32)) & (numbers >= 0)
     if not legal.all():
@@ -256,6 +271,14 @@ def _weights(table: Table, column: str) -> Array:
         what = "is missing" if pd.isna(value) or value == "" else f"{value!r} is not a finite number of at least 0"
         table.fail(f"weight {what} (column {column!r})", row)
     return numbers
+
+
+def _number(value: Any) -> float:
+    """Return a number or the number in a text; NaN if it is none."""
+    try:
+        return math.nan if value is None or value is pd.NA else float(value)
+    except (ValueError, TypeError):
+        return math.nan
 
 
 # ---- exact copies of graphs --------------------------------------------------------------------------
@@ -284,24 +307,31 @@ def frames(graph: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
         roles["label"] = add("label", pd.Categorical.from_codes(graph.y, categories=classes))
     for name, mask in graph.masks.items():
         roles["masks"][add(f"{name}_mask", mask)] = name
-    labels = pd.Index(columns, dtype=object)
-    if graph.is_sparse:
-        features = pd.DataFrame.sparse.from_spmatrix(sp.csr_matrix(graph.x), ids, labels)
-    else:
-        features = pd.DataFrame(graph.x.copy(), ids, labels)
     special = pd.DataFrame(other, index=ids, columns=pd.Index(list(other), dtype=object))
-    nodes = pd.concat([special, features], axis=1)
-    nodes.attrs[KEY] = roles | {
+    stored = roles | {
         "name": graph.name,
-        "columns": list(nodes.columns),
+        "columns": [*other, *columns],
         "classes": list(graph.classes),
         "feature_names": bool(graph.feature_names),
         "text_columns": list(graph.text_columns),
     }
+    nodes = joined(special, graph.x.copy(), stored)
     edges = pd.DataFrame({end: ids.take(nodes_) for end, nodes_ in zip(NAMES, graph.edges, strict=True)})
     if graph.weights is not None:
         edges["weight"] = graph.weights.copy()
     return nodes, edges
+
+
+def joined(special: pd.DataFrame, x: Any, stored: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the columns of labels and masks beside those of the features, with the attributes that describe them."""
+    columns = pd.Index(split(stored)[1], dtype=object)
+    if sp.issparse(x):
+        features = pd.DataFrame.sparse.from_spmatrix(sp.csr_matrix(x), special.index, columns)
+    else:
+        features = pd.DataFrame(x, special.index, columns)
+    nodes = pd.concat([special, features], axis=1)
+    nodes.attrs[KEY] = dict(stored)
+    return nodes
 
 
 def _index(ids: Array) -> Any:

@@ -69,24 +69,18 @@ def _column(values: list[Any]) -> Any:
 def _stored_nodes(attributes: list[dict[str, Any]], stored: Mapping[str, Any]) -> pd.DataFrame:
     """Return the table of nodes from which `digraph` took the attributes."""
     special, features = frames.split(stored)
-    index = pd.RangeIndex(len(attributes))
     left = pd.DataFrame(
         {column: pd.Series([own.get(column) for own in attributes], dtype=object) for column in special},
-        index=index,
+        index=pd.RangeIndex(len(attributes)),
         columns=pd.Index(special, dtype=object),
     )
-    labels = pd.Index(features, dtype=object)
-    if stored[SPARSE]:
-        place = {column: i for i, column in enumerate(features)}
-        found = [(row, place[c], v) for row, own in enumerate(attributes) for c, v in own.items() if c in place]
-        rows, cols, values = (list(part) for part in zip(*found, strict=True)) if found else ([], [], [])
-        x = sp.csr_matrix((np.array(values, dtype=np.float64), (rows, cols)), shape=(len(index), len(features)))
-        right = pd.DataFrame.sparse.from_spmatrix(x, index, labels)
-    else:
-        right = pd.DataFrame([[own[c] for c in features] for own in attributes], index, labels)
-    nodes = pd.concat([left, right], axis=1)[stored["columns"]]
-    nodes.attrs[KEY] = dict(stored)
-    return nodes
+    if not stored[SPARSE]:
+        return frames.joined(left, np.array([[own[c] for c in features] for own in attributes]), stored)
+    place = {column: i for i, column in enumerate(features)}
+    found = [(row, place[c], v) for row, own in enumerate(attributes) for c, v in own.items() if c in place]
+    rows, cols, values = zip(*found, strict=True) if found else ((), (), ())
+    shape = len(attributes), len(features)
+    return frames.joined(left, sp.csr_array((np.array(values, dtype=np.float64), (rows, cols)), shape=shape), stored)
 
 
 def _ids(nodes: list[Any], name: str) -> list[Any]:
