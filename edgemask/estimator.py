@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from operator import index
 from pathlib import Path
@@ -18,21 +18,24 @@ from sklearn import exceptions as sklearn_exceptions
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from edgemask import explain
-from edgemask.config import RECIPES
-from edgemask.coverage import Finding, GraphSummary, compare
+from edgemask.config import RECIPES, Recipe
+from edgemask.coverage import GraphSummary
 from edgemask.enrich import Cache
-from edgemask.errors import CoverageWarning, EdgemaskError, GraphError, InputError
+from edgemask.errors import EdgemaskError, GraphError, InputError, InputTypeError
 from edgemask.explain import EdgeMask
-from edgemask.graph import Array, Graph
+from edgemask.graph import Contract, Graph, is_sequence, unify
 from edgemask.inference import Member, Propagation, masked
+from edgemask.legal import did_you_mean
 from edgemask.methods.edgemask import Game
-from edgemask.methods.registry import method_spec
+from edgemask.methods.registry import METHODS, method_spec
 from edgemask.metrics import parse, score
-from edgemask.model import Model, Standing
+from edgemask.model import Model, Standing, to_graph
 from edgemask.nn.tensors import GraphTensors
 from edgemask.runtime.device import resolve_device
 from edgemask.runtime.distributed import started
 from edgemask.runtime.processes import process_pool
+from edgemask.runtime.progress import progress
+from edgemask.runtime.threads import threads_for
 from edgemask.theory.report import TheoryReport, report
 from edgemask.training.candidates import choose_candidates
 from edgemask.training.fit import Fit
@@ -44,6 +47,9 @@ from edgemask.training.trainer import Trainer
 AUTO = "auto"
 STAR = "edgemask-dg-star"  # the method of the stock recipes
 PARAMETERS = ("method", "recipe", "candidates", "budget", "max_members", "jobs", "seed", "device", "metric")
+OWN = (*PARAMETERS, "read", "scale", "verbose")
+SETTINGS = tuple(f.name for f in dataclasses.fields(Recipe) if f.name != "hyper")
+HYPER = frozenset(name for spec in METHODS.values() for name in spec.make.hyper)
 
 
 class NotFittedError(EdgemaskError, sklearn_exceptions.NotFittedError):  # type: ignore[misc]
@@ -61,9 +67,10 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     trained on (the validation graphs, else each source when it is left out), and those that cannot be told from the
     best one are averaged. No label of the target is used. With a method's name, that method alone is trained.
 
-    The estimator follows scikit-learn: parameters are stored unchanged and checked by `fit`, `get_params`,
-    `set_params` and `sklearn.base.clone` work, and fitted attributes end in an underscore. Unlike scikit-learn's
-    estimators, its input is graphs (`edgemask.Graph`), which hold features, edges and labels together.
+    The estimator follows scikit-learn: parameters are stored unchanged and their values are checked by `fit`, fitted
+    attributes end in an underscore, and `clone`, `GridSearchCV`, `cross_val_score` and `Pipeline` work. X is a list of
+    graphs, which hold features, edges and labels together. A graph may be an `edgemask.Graph`, a path, or an object of
+    PyTorch Geometric, pandas, networkx, SciPy or DGL (docs/own_graphs.md).
 
     Args:
         method: `auto`, a method's name (`edgemask methods` lists them), or a stock recipe of `edgemask-dg-star`:
@@ -78,13 +85,22 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         device: `cpu`, `cuda`, `cuda:N`, or `auto` (`cuda` if there is a GPU, else `cpu`).
         metric: Metric that selection maximises and `score` returns, for example `micro_f1`, `macro_f1`, `accuracy` or
             `roc_auc` (`edgemask.metrics`).
-        **settings: Fields of `edgemask.Recipe` and hyper-parameters of the method by name, for example `epochs=100`.
-            With `auto` they apply to every candidate, except settings that define a candidate, such as its backbone.
-            If a graph does not fit into memory, use `batch_size=1024, fan_out=10` to train on sampled neighbourhoods
-            and `inference_batch=10_000` to predict in blocks of nodes.
+        read: Options with which paths and objects of other libraries are converted to graphs, in `fit` and in all
+            other methods, for example `{"label": "grade", "undirected": True}`. The model file holds them.
+        scale: Standardise numeric feature columns that have names, with the mean and deviation of the sources.
+        verbose: 1 shows the progress of `fit` on standard error.
+        k, clusters, …, patience: Every field of `edgemask.Recipe`, for example `epochs=100`. None is the value of the
+            method. With `auto` they apply to every candidate, except settings that define a candidate, such as its
+            backbone. If a graph does not fit into memory, use `batch_size=1024, fan_out=10` to train on sampled
+            neighbourhoods and `inference_batch=10_000` to predict in blocks of nodes.
+        **hyper: Hyper-parameters of the method by name (`edgemask methods NAME` lists them).
+
+    Raises:
+        InputTypeError: There is no parameter or hyper-parameter of a name. The message has the nearest one.
 
     Attributes:
-        classes_: Array of the class names. `predict` returns indices into it.
+        classes_: Array of the classes: integers if all class names are integers, else text. `predict` returns these.
+        contract_: Columns and classes of all graphs of the model (`edgemask.graph.Contract`).
         leaderboard_: DataFrame with a row per candidate, best first: its score on graphs it was not trained on, the
             standard error, the chosen epoch and propagation, and its weight in the average. With `auto` it includes the
             majority class. For a single method it has a row per propagation strength.
@@ -126,31 +142,89 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed: int = 0,
         device: str = "auto",
         metric: str = "micro_f1",
-        **settings: Any,
+        read: Mapping[str, Any] | None = None,
+        scale: bool = True,
+        verbose: int = 0,
+        k: int | None = None,
+        clusters: int | None = None,
+        affinity: str | None = None,
+        knn_exact_up_to: int | None = None,
+        knn_ratio: float | None = None,
+        spectral_ratio: float | None = None,
+        spectral_budget: float | None = None,
+        backbone: str | None = None,
+        layers: int | None = None,
+        hidden: int | None = None,
+        heads: int | None = None,
+        dropout: float | None = None,
+        attention_dropout: float | None = None,
+        mask: bool | None = None,
+        gate: str | None = None,
+        mask_inputs: tuple[str, ...] | None = None,
+        mask_projection: int | None = None,
+        mask_hidden: int | None = None,
+        epochs: int | None = None,
+        n_descent: int | None = None,
+        n_ascent: int | None = None,
+        lr: float | None = None,
+        mask_lr: float | None = None,
+        weight_decay: float | None = None,
+        loss: str | None = None,
+        clip: float | None = None,
+        adversarial: bool | None = None,
+        bound: str | None = None,
+        lam: float | None = None,
+        rho: float | None = None,
+        dual_lr: float | None = None,
+        precision: str | None = None,
+        batch_size: int | None = None,
+        fan_out: int | tuple[int, ...] | None = None,
+        shards: int | None = None,
+        inference_batch: int | None = None,
+        average: float | None = None,
+        average_from: float | None = None,
+        test_graph: str | None = None,
+        test_mask: str | None = None,
+        alpha: float | tuple[float, ...] | None = None,
+        steps: int | None = None,
+        select: str | None = None,
+        eval_every: int | None = None,
+        patience: int | None = None,
+        **hyper: Any,
     ):
-        self.method, self.recipe, self.candidates = method, recipe, candidates
-        self.budget, self.max_members, self.jobs = budget, max_members, jobs
-        self.seed, self.device, self.metric = seed, device, metric
-        self.settings = settings
+        given = locals()
+        for name in (*OWN, *SETTINGS):
+            setattr(self, name, given[name])
+        self.hyper = {_known(name): value for name, value in hyper.items()}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings and hyper-parameters that are given, by name."""
+        return {name: getattr(self, name) for name in SETTINGS if getattr(self, name) is not None} | self.hyper
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters and the given settings by name. `deep` has no effect."""
-        return {name: getattr(self, name) for name in PARAMETERS} | self.settings
+        """Return all parameters, and the given hyper-parameters, by name. `deep` has no effect."""
+        return {name: getattr(self, name) for name in (*OWN, *SETTINGS)} | self.hyper
 
     def set_params(self, **params: Any) -> EdgeMaskClassifier:
-        """Set parameters and settings by name, and return the estimator. `fit` checks the values."""
+        """Set parameters and hyper-parameters by name, and return the estimator. `fit` checks the values.
+
+        Raises:
+            InputTypeError: There is no parameter or hyper-parameter of a name.
+        """
         for name, value in params.items():
-            if name in PARAMETERS:
+            if name in OWN or name in SETTINGS:
                 setattr(self, name, value)
             else:
-                self.settings[name] = value
+                self.hyper[_known(name)] = value
         return self
 
     def fit(
         self,
-        sources: Sequence[Graph],
-        validation: Sequence[Graph] = (),
+        X: Any,
+        y: Sequence[Any] | None = None,
         *,
+        validation: Any = None,
         checkpoint_path: str | Path | None = None,
         checkpoint_every: int = 10,
         cache: Cache | None = None,
@@ -161,15 +235,18 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train on labelled source graphs. The result depends neither on their names nor on their order.
 
         Args:
-            sources: Labelled graphs to train on. A single graph may be given without a list.
+            X: Labelled graphs to train on. A single graph may be given without a list. If a graph has a mask `train`,
+                only the labels inside it are used.
+            y: One array of labels per graph, which replaces the graph's labels. None uses the graphs' own.
             validation: Labelled graphs used only for model selection. If there are none, selection uses the sources.
+                If a graph has a mask `val`, only the labels inside it are used.
             checkpoint_path: Where the state is saved: a folder with `auto`, a file with a single method. If it already
                 holds the state of the same fit, training continues from it.
             checkpoint_every: Epochs between two checkpoints of a single method. With `auto`, the state is saved every
                 20 seconds and after each round.
             cache: Where enriched edges are cached. By default they are not cached.
             on_epoch: Called after every epoch with the trainer and the name of the stage, if training runs in this
-                process.
+                process, for example `lambda trainer, stage: print(stage, trainer.epoch, trainer.history[-1])`.
             on_heat: With `auto`, called when a candidate has finished a round, with its name and the number of the
                 round from 1.
             executor: With `auto`, runs candidates side by side instead of new processes. `jobs` says how many.
@@ -179,19 +256,67 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Raises:
             InputError: A parameter or setting is not legal, or every candidate failed.
+            InputTypeError: An object is not a graph.
             MetricError: The metric is unknown, or is not defined for the labels.
             GraphError: The graphs do not fit together or have no labels.
             CheckpointError: The checkpoint is damaged, or belongs to another fit.
             DivergenceError: The loss of a single method became NaN or infinite.
         """
-        sources, validation = ([g] if isinstance(g, Graph) else list(g) for g in (sources, validation))
         parse(self.metric)
-        if self.method == AUTO:
-            self._take(self._fit_auto(sources, validation, checkpoint_path, cache, on_epoch, on_heat, executor))
-            return self
-        for name in ("candidates", "budget"):
+        auto = self.method == AUTO
+        for name in () if auto else ("candidates", "budget"):
             if getattr(self, name) is not None:
                 raise InputError(f"{name} needs method = 'auto', got method = {self.method!r}")
+        contract, sources, scored = self._training_graphs(X, y, validation)
+        with ExitStack() as stack:
+            if self.verbose and on_epoch is None:
+                on_epoch = stack.enter_context(progress("fit", one_line=auto, lines=True))
+            stack.enter_context(threads_for(g.num_nodes + g.num_edges for g in (*sources, *scored)))
+            if auto:
+                model = self._fit_auto(sources, scored, checkpoint_path, cache, on_epoch, on_heat, executor)
+            else:
+                model = self._fit_one(sources, scored, checkpoint_path, checkpoint_every, cache, on_epoch)
+        self._take(dataclasses.replace(model, contract=contract, read=dict(self.read or {})))
+        return self
+
+    def _training_graphs(self, X: Any, y: Any, validation: Any) -> tuple[Contract, list[Graph], list[Graph]]:
+        """Return what all graphs have in common, the sources, and the validation graphs, in a common form."""
+        sources, scored = (self._graphs(v, prefix) for v, prefix in ((X, "graph"), (validation, "validation")))
+        if not sources:
+            raise GraphError("no source graphs were given")
+        if y is not None:
+            y = [y] if isinstance(y, Graph) else y
+            if len(y) != len(sources) or any(isinstance(labels, Graph) for labels in y):
+                raise InputError(
+                    f"y must hold one array of labels for each of the {len(sources)} graphs, got {len(y)} items of type "
+                    f"{type(next(iter(y), None)).__name__}; graphs for model selection are given as validation=…"
+                )
+            sources = [g.replace(y=labels, classes=()) for g, labels in zip(sources, y, strict=True)]
+        sources = [g.masked_labels("train") for g in sources]
+        scored = [g.masked_labels("val") for g in scored]
+        for graph in (*sources, *scored):
+            if not graph.labelled.any():
+                raise GraphError(f"graph {graph.name!r}, y: training needs labels, but it has none")
+        contract, graphs = unify([*sources, *scored], scale=self.scale, fitted=len(sources))
+        return contract, graphs[: len(sources)], graphs[len(sources) :]
+
+    def _graphs(self, values: Any, prefix: str) -> list[Graph]:
+        """Return graphs in any accepted form, and paths, as `Graph` objects."""
+        if values is None and prefix != "graph":
+            return []
+        several = values if is_sequence(values) else [values]
+        return [to_graph(value, f"{prefix}-{i}", self.read or {}) for i, value in enumerate(several)]
+
+    def _fit_one(
+        self,
+        sources: Sequence[Graph],
+        validation: Sequence[Graph],
+        checkpoint_path: str | Path | None,
+        checkpoint_every: int,
+        cache: Cache | None,
+        on_epoch: Callable[[Trainer, str], None] | None,
+    ) -> Model:
+        """Train a single method."""
         stock = self.method in RECIPES
         name, recipe = (STAR, self.recipe or self.method) if stock else (self.method, self.recipe)
         settings = method_spec(name).under(recipe, **self.settings)
@@ -217,20 +342,17 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Standing(name, value, None, choice.epoch, f"{a:g}", 1, float(a == choice.alpha), seconds)
             for a, value in scores.items()
         ]
-        self._take(
-            Model(
-                members=[Member(name, trainer.method, Propagation(choice.alpha))],
-                classes=sources[0].classes,
-                rule=choice.rule,
-                leaderboard=sorted(rows, key=lambda row: -row.weight),
-                metric=self.metric,
-                seed=self._checked_seed(),
-                histories={name: graphs.history(trainer.history)},
-                sources={g.name: g.hash for g in sources},
-                summaries=[GraphSummary.of(g) for g in sources],
-            )
+        return Model(
+            members=[Member(name, trainer.method, Propagation(choice.alpha))],
+            classes=sources[0].classes,
+            rule=choice.rule,
+            leaderboard=sorted(rows, key=lambda row: -row.weight),
+            metric=self.metric,
+            seed=self._checked_seed(),
+            histories={name: graphs.history(trainer.history)},
+            sources={g.name: g.hash for g in sources},
+            summaries=[GraphSummary.of(g) for g in sources],
         )
-        return self
 
     def _fit_auto(
         self,
@@ -272,42 +394,36 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Set the fitted attributes."""
         self.model_ = model
         self.members_, self.rule_, self.expected_ = model.members, model.rule, model.expected
-        self.classes_, self.history_, self.notes_ = np.array(model.classes), model.histories, model.notes
+        self.classes_, self.history_, self.notes_ = model.classes_, model.histories, model.notes
+        self.contract_ = model.contract
         self.sources_ = model.sources
         self.leaderboard_ = pd.DataFrame([asdict(s) for s in model.leaderboard]).rename(columns={"name": "candidate"})
 
-    def predict_proba(self, graph: Graph) -> Array:
+    def predict_proba(self, X: Any) -> Any:
         """Return the N × C class probabilities of a graph's nodes.
 
         A `CoverageWarning` says if the graph lies outside what the sources cover; `compare` has the details.
 
         Args:
-            graph: The graph to predict. Its labels, if it has any, are not used.
+            X: A graph in any accepted form, or a path. Its labels, if it has any, are not used. A list of graphs gives
+                a list of results.
 
         Raises:
             NotFittedError: The estimator is not fitted.
-            GraphError: The graph has another number of features than the sources, or a probability is not finite.
+            InputTypeError: An object is not a graph.
+            GraphError: The graph does not have the columns of the sources, or a probability is not finite.
         """
-        self._check_features(graph)
-        p = self.model_.probabilities(graph.without_labels())
-        if outside := [f.message for f in self._findings(graph, p) if f.outside]:
-            message = f"graph {graph.name!r} differs from the sources: {'; '.join(outside)}"
-            warnings.warn(message, CoverageWarning, stacklevel=2)
-        return p
+        return self._fitted().predict_proba(X)
 
-    def predict(self, graph: Graph) -> Array:
-        """Return the most probable class of every node, as an index into `classes_`.
+    def predict(self, X: Any) -> Any:
+        """Return the most probable class of every node, as a value of `classes_`.
 
         Args:
-            graph: The graph to predict. Its labels, if it has any, are not used.
-
-        Raises:
-            NotFittedError: The estimator is not fitted.
-            GraphError: The graph has another number of features than the sources, or a probability is not finite.
+            X: A graph, a path or a list, as for `predict_proba`, which also describes the errors.
         """
-        return np.asarray(self.predict_proba(graph).argmax(1))
+        return self._fitted().predict(X)
 
-    def compare(self, graph: Graph) -> pd.DataFrame:
+    def compare(self, graph: Any) -> pd.DataFrame:
         """Compare a graph with the sources: features, degrees, predicted homophily and confidence. No label is used.
 
         Returns:
@@ -315,54 +431,65 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Raises:
             NotFittedError: The estimator is not fitted.
-            GraphError: The graph has another number of features than the sources.
+            GraphError: The graph does not have the columns of the sources.
         """
-        self._check_features(graph)
-        unlabelled = graph.without_labels()
-        return pd.DataFrame([asdict(f) for f in self._findings(unlabelled, self.model_.probabilities(unlabelled))])
+        model = self._fitted()
+        graph = model.graph(graph)
+        return pd.DataFrame([asdict(f) for f in model.findings(graph, model.probabilities(graph))])
 
-    def _findings(self, graph: Graph, p: Array) -> list[Finding]:
-        return compare(self.model_.summaries, GraphSummary.of(graph, p)) if self.model_.summaries else []
-
-    def score(self, graph: Graph, y: None = None, sample_weight: None = None) -> float:
-        """Return the estimator's metric on a labelled graph.
+    def score(self, X: Any, y: Any = None, sample_weight: None = None) -> float:
+        """Return the estimator's metric on labelled graphs.
 
         Args:
-            graph: The graph to score. If it has an `eval` mask, only these nodes are scored.
-            y: Ignored. It exists for compatibility with scikit-learn.
+            X: A graph, a path or a list of them. The score of a list is the mean over its graphs. If a graph has a mask
+                `eval` or `test`, only these nodes are scored.
+            y: One array of labels per graph, which replaces the graph's labels. None uses the graphs' own.
             sample_weight: Ignored. It exists for compatibility with scikit-learn.
 
         Raises:
             NotFittedError: The estimator is not fitted.
-            GraphError: The graph has no labels, or other features or classes than the sources.
-            MetricError: The metric is not defined for the graph's labels.
+            GraphError: A graph has no labels, other columns than the sources, or a class that the model does not know.
+            MetricError: The metric is not defined for the labels.
         """
-        return self.scores(graph, (self.metric,))[self.metric]
+        graphs = X if is_sequence(X) else [X]
+        if y is not None:
+            labels = y if is_sequence(X) else [y]
+            plain = [to_graph(g, f"graph-{i}", self.read or {}) for i, g in enumerate(graphs)]
+            graphs = [g.replace(y=own, classes=()) for g, own in zip(plain, labels, strict=True)]
+        return float(np.mean([self.scores(g, (self.metric,))[self.metric] for g in graphs]))
 
-    def scores(self, graph: Graph, metrics: Sequence[str]) -> dict[str, float]:
+    def scores(self, graph: Any, metrics: Sequence[str]) -> dict[str, float]:
         """Return several metrics on a labelled graph by name. See `score` for the errors."""
-        self._check_classes(graph)
-        return score(metrics, graph, self.predict_proba(graph))
+        model, labelled = self._fitted(), self._labelled(graph)
+        return score(metrics, labelled, model.probabilities(labelled.without_labels()))
 
-    def explain(self, graph: Graph, nodes: Sequence[int] | None = None) -> pd.DataFrame:
+    def explain(self, graph: Any, nodes: Sequence[Any] | None = None) -> pd.DataFrame:
         """Explain predictions by the edges that they depend on.
 
         Args:
-            graph: The graph. Its labels are not used.
-            nodes: Nodes whose prediction is explained. By default a random sample of at most 20 nodes.
+            graph: The graph, in any accepted form. Its labels are not used.
+            nodes: Nodes whose prediction is explained: ids if the graph has ids, else rows. By default a random sample
+                of at most 20 nodes.
 
         Returns:
-            A row per edge that ends in one of the nodes; see `edgemask.explain.explain_prediction`.
+            A row per edge that ends in one of the nodes; see `edgemask.explain.explain_prediction`. Nodes are shown
+            by their ids if the graph has ids, and classes as values of `classes_`.
 
         Raises:
             NotFittedError: The estimator is not fitted.
-            GraphError: The graph has another number of features than the sources.
+            GraphError: The graph does not have the columns of the sources.
             InputError: A node is not in the graph.
         """
-        self._check_features(graph)
-        return explain.explain_prediction(self.members_, graph.without_labels(), nodes, seed=self.model_.seed)
+        model = self._fitted()
+        graph = model.graph(graph)
+        rows = None if nodes is None else [_row(graph, node) for node in nodes]
+        frame = explain.explain_prediction(model.members, graph, rows, seed=model.seed)
+        named = {"class": model.classes_[frame["class"]]}
+        if graph.node_ids is not None:
+            named |= {end: graph.node_ids[frame[end]] for end in ("node", "neighbour")}
+        return frame.assign(**named)
 
-    def adversary(self, graph: Graph) -> EdgeMask:
+    def adversary(self, graph: Any) -> EdgeMask:
         """Return the mask that the trained adversary gives to every edge of a graph, with the origin of the edge.
 
         The mask is a worst case that was used in training. Predictions do not use it, unless `test_mask` is `masknet`.
@@ -370,13 +497,13 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Raises:
             NotFittedError: The estimator is not fitted.
-            GraphError: The graph has another number of features than the sources.
+            GraphError: The graph does not have the columns of the sources.
             InputError: The model was trained without a MaskNet.
         """
-        self._check_features(graph)
-        return explain.edge_mask(self._game(), graph, seed=self.model_.seed)
+        model = self._fitted()
+        return explain.edge_mask(self._game(), model.graph(graph), seed=model.seed)
 
-    def theory(self, graph: Graph, *, steps: int = 50, seed: int = 0) -> TheoryReport:
+    def theory(self, graph: Any, *, steps: int = 50, seed: int = 0) -> TheoryReport:
         """Check the paper's theory on this model and a labelled graph, on the same edges as `adversary`.
 
         With several members, the first one with a MaskNet is checked.
@@ -388,14 +515,12 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Raises:
             NotFittedError: The estimator is not fitted.
-            GraphError: The graph has no labels, or other features or classes than the sources.
+            GraphError: The graph has no labels, or other columns or classes than the sources.
             InputError: The model was trained without a MaskNet, or the graph has no edges.
         """
-        self._check_features(graph)
-        self._check_classes(graph)
-        game = self._game()
-        domain = GraphTensors.of(graph, game.device)
-        edges = explain.mask_edges(game, domain, self.model_.seed)
+        model, labelled, game = self._fitted(), self._labelled(graph), self._game()
+        domain = GraphTensors.of(labelled, game.device)
+        edges = explain.mask_edges(game, domain, model.seed)
         return report(game, domain, edges, steps=steps, seed=seed)
 
     def save(self, path: str | Path) -> None:
@@ -406,9 +531,11 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             NotFittedError: The estimator is not fitted.
         """
-        self._check_fitted()
+        model = self._fitted()
         if started().first:
-            self.model_.save(path, self.get_params() | {"seed": self._checked_seed()})
+            params = {name: getattr(self, name) for name in PARAMETERS} | self.settings
+            params |= {} if self.scale else {"scale": False}
+            model.save(path, params | {"seed": self._checked_seed()})
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto", inference_batch: int | None = None) -> EdgeMaskClassifier:
@@ -425,10 +552,10 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             InputError: The device or `inference_batch` cannot be used.
         """
         model, params = Model.load(path, resolve_device(device))
-        estimator = cls(**params | {"device": device})
+        estimator = cls(**params | {"device": device, "read": model.read or None})
         if inference_batch is not None:
             model = model.with_inference_batch(inference_batch)
-            estimator.settings["inference_batch"] = inference_batch
+            estimator.set_params(inference_batch=inference_batch)
         estimator._take(model)
         return estimator
 
@@ -447,26 +574,37 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except TypeError as error:
             raise InputError(f"seed must be an integer, got {self.seed!r}") from error
 
-    def _check_fitted(self) -> None:
+    def _fitted(self) -> Model:
+        """Return the fitted model."""
         if not hasattr(self, "model_"):
             raise NotFittedError("this EdgeMaskClassifier is not fitted yet: call fit first")
+        return self.model_
 
-    def _check_features(self, graph: Graph) -> None:
-        self._check_fitted()
-        if graph.num_features != self.model_.num_features:
-            raise GraphError(
-                f"graph {graph.name!r}, x: {graph.num_features} features, "
-                f"but the model was trained on {self.model_.num_features}"
-            )
+    def _labelled(self, graph: Any) -> Graph:
+        """Return a graph with labels in the model's form."""
+        labelled = self._fitted().graph(graph, labels=True)
+        if not labelled.labelled.any():
+            raise GraphError(f"graph {labelled.name!r} has no labels")
+        return labelled
 
-    def _check_classes(self, graph: Graph) -> None:
-        """Check that a graph has labels of the model's classes. Only methods that use labels call this."""
-        self._check_fitted()
-        if not graph.labelled.any():
-            raise GraphError(f"graph {graph.name!r} has no labels")
-        if graph.classes != tuple(self.classes_):
-            raise GraphError(
-                f"graph {graph.name!r}, classes: {graph.classes}, "
-                f"but the model was trained on {tuple(map(str, self.classes_))}; "
-                "a file can also name classes that none of its nodes has (docs/data.md)"
-            )
+
+def _known(name: str) -> str:
+    """Return the name of a hyper-parameter of some method.
+
+    Raises:
+        InputTypeError: No method has it.
+    """
+    if name not in HYPER:
+        near = did_you_mean(name, [*OWN, *SETTINGS, *sorted(HYPER)])
+        raise InputTypeError(f"EdgeMaskClassifier has no parameter {name!r}{near}")
+    return name
+
+
+def _row(graph: Graph, node: Any) -> int:
+    """Return the row of a node that is given by its id or, in a graph without ids, by its row."""
+    if graph.node_ids is None:
+        return index(node)
+    rows = np.flatnonzero(graph.node_ids == node)
+    if not len(rows):
+        raise InputError(f"graph {graph.name!r} has no node {node!r}")
+    return int(rows[0])

@@ -70,7 +70,7 @@ ILLEGAL = [
     ("alpha", (), "a tuple of at least one number in [0, 1)"),
     ("alpha", (0.5, 1.0), "a tuple of at least one number in [0, 1)"),
     ("alpha", ("0.5",), "a tuple of at least one number in [0, 1)"),
-    ("alpha", 0.5, "a tuple of at least one number in [0, 1)"),
+    ("alpha", 1.5, "a number in [0, 1) or a tuple of at least one number in [0, 1)"),
     ("alpha", [0.5], "a tuple of at least one number in [0, 1)"),
     ("steps", -1, "an integer in [0, inf)"),
     ("select", "oracle", "one of auto, last, source-val, validation, leave-one-source-out"),

@@ -129,6 +129,7 @@ def fit(
             seed=seed,
             device=device,
             metric=metric,
+            read=reading(read),
             **options,
         )
         if auto:  # names and settings are checked before any graph is read
@@ -141,7 +142,7 @@ def fit(
         warnings.simplefilter("ignore", RaceWarning)  # `print_fit` prints it as a note
         estimator.fit(
             graphs,
-            scored,
+            validation=scored,
             checkpoint_path=checkpoint,
             checkpoint_every=checkpoint_every,
             cache=default_cache(),

@@ -173,6 +173,12 @@ def unify(graphs: Sequence[Graph], *, scale: bool = True, fitted: int | None = N
         GraphError: The graphs do not have the same columns, or two have no class in common.
     """
     names, text = _common_columns(graphs)
+    for graph in graphs if not names else ():
+        if graph.num_features != graphs[0].num_features:
+            raise GraphError(
+                f"graph {graph.name!r}, x: {graph.num_features} features, "
+                f"but graph {graphs[0].name!r} has {graphs[0].num_features}"
+            )
     contract = Contract(graphs[0].num_features if not names else len(names), _common_classes(graphs), names, text)
     aligned = [contract.aligned(graph) for graph in graphs]
     if scale and names:

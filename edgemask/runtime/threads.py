@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numba
 import torch
+
+SMALL = 30_000  # nodes and directed edges of a graph; on fewer, a second thread mostly waits
 
 
 @contextmanager
@@ -23,3 +25,18 @@ def shared_threads() -> Iterator[None]:
     finally:
         numba.set_num_threads(before)
         torch.set_num_threads(wanted)
+
+
+@contextmanager
+def threads_for(sizes: Iterable[int]) -> Iterator[None]:
+    """Use one thread if all graphs are small. The rule depends on the graphs only, and so do the results.
+
+    Args:
+        sizes: Number of nodes and edges of each graph.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if max(sizes, default=0) <= SMALL else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

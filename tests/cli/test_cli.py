@@ -415,7 +415,7 @@ def test_a_graph_that_does_not_match_the_model_is_reported(monkeypatch, capsys, 
     assert "graph 'alpha', x: 9 features" in complaint(monkeypatch, capsys, "predict", "model", "narrow.npz")
     assert "graph 'alpha' has no labels" in complaint(monkeypatch, capsys, "evaluate", "model", "bare.npz")
     write_graph(A.replace(classes=tuple(f"other {c}" for c in A.classes)), tmp_path / "renamed.npz")
-    assert "but the model was trained on" in complaint(monkeypatch, capsys, "evaluate", "model", "renamed.npz")
+    assert "the model does not know 'other 0'" in complaint(monkeypatch, capsys, "evaluate", "model", "renamed.npz")
     assert "training needs labels" in complaint(monkeypatch, capsys, "fit", "bare.npz", "--model", "other")
     assert not (tmp_path / "other").exists()
 

@@ -110,7 +110,7 @@ def test_columns_without_names_are_matched_by_position() -> None:
         contract.aligned(plain, labels=False)
     with pytest.raises(GraphError, match=r"graph 'p', x: 3 features, but the model was trained on 4: 'age', "):
         contract.aligned(plain.replace(x=np.ones((2, 3))), labels=False)
-    with pytest.raises(GraphError, match="graph 'q', x: 2 features, but the model was trained on 4"):
+    with pytest.raises(GraphError, match="graph 'q', x: 2 features, but graph 'p' has 4"):
         unify([plain, plain.replace(name="q", x=np.ones((2, 2)))])
 
 
