@@ -288,7 +288,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y = [y] if isinstance(y, Graph) else y
             if len(y) != len(sources) or any(isinstance(labels, Graph) for labels in y):
                 raise InputError(
-                    f"y must hold one array of labels for each of the {len(sources)} graphs, got {len(y)} items of type "
+                    f"y must hold one array of labels for each of the {len(sources)} graphs, got {len(y)} of type "
                     f"{type(next(iter(y), None)).__name__}; graphs for model selection are given as validation=…"
                 )
             sources = [g.replace(y=labels, classes=()) for g, labels in zip(sources, y, strict=True)]

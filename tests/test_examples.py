@@ -1,4 +1,4 @@
-"""The examples run, and so does every code block of the page about the modules."""
+"""The examples run, and so does every code block of two pages."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ def test_the_game_keeps_its_budget_and_beats_chance() -> None:
     assert float(found[2]) > 0.3  # chance is 0.2
 
 
-def test_the_code_on_the_page_about_modules_runs() -> None:
-    page = (ROOT / "docs" / "modules.md").read_text(encoding="utf-8")
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", ["modules", "own_graphs"])
+def test_the_code_on_a_page_runs(name: str) -> None:
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     blocks, names = re.findall(r"```python\n(.*?)```", page, re.DOTALL), dict[str, object]()
     assert len(blocks) == page.count("```") / 2
     for block in blocks:  # later blocks use the names of earlier ones
