@@ -263,7 +263,7 @@ def encoded(
     return x, names, text_columns
 
 
-def is_numeric(table: Table, column: str) -> bool:
+def is_numeric(table: Table, column: str) -> bool:  # noqa: RET503
     """Return whether a column holds numbers or booleans, and raise a `GraphError` if it does not hold text either."""
     dtype, types = table[column].dtype, pd.api.types
     dtype = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
@@ -280,7 +280,7 @@ def is_numeric(table: Table, column: str) -> bool:
     table.fail(
         f"column {column!r} holds values of type {kind}; expected numbers, booleans or text: convert it, or leave it "
         "out with features=…"
-    )  # noqa: RET503
+    )
 
 
 def _categories(table: Table, column: str, *, check: bool) -> tuple[Array, list[str]]:
