@@ -31,7 +31,7 @@ from edgemask.methods.edgemask import Game
 from edgemask.methods.registry import method_spec
 from edgemask.runtime import checkpoint
 from edgemask.runtime.device import resolve_device
-from edgemask.runtime.threads import threads_for
+from edgemask.runtime.threads import SHORT, threads_for
 
 LARGE = 200_000  # nodes; larger graphs are predicted in blocks
 BLOCK = 50_000  # nodes of a block, unless the recipe or the user says otherwise
@@ -191,7 +191,7 @@ class Model:
         members = self.members
         if graph.num_nodes > LARGE:
             members = [m if m.method.recipe.inference_batch else _in_blocks(m, BLOCK) for m in members]
-        with threads_for([graph]):
+        with threads_for([graph], SHORT):
             return mean_probabilities(members, graph, seed=self.seed, cache=cache)
 
     def with_inference_batch(self, size: int) -> Model:

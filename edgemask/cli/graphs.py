@@ -304,7 +304,7 @@ def explain(
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
     target = read_graph(graph, **reading(read))
     if target.node_ids is None:
-        target = target.replace(node_ids=range(target.num_nodes))
+        target = target.replace(node_ids=node_ids(graph) if graph.is_dir() else range(target.num_nodes))
     names = target.node_ids
     if adversary:
         frame, table = adversary_table(estimator, target, names)

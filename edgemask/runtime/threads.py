@@ -10,7 +10,10 @@ import torch
 
 from edgemask.graph import Graph
 
-SMALL = 600_000  # up to this `work`, two threads hardly save time, and lose much if the machine is busy
+# Up to this `work` one thread is used. With a second thread an idle machine takes a fifth less time at most, but a busy
+# one several times as long, because the threads of a loop wait for each other.
+SMALL = 1_000_000  # for an epoch of training
+SHORT = 5_000_000  # for a prediction, which takes less than a tenth of a second then
 PER_NODE, PER_EDGE = 200, 8  # features that take as long as a node or an edge in an epoch with 64 hidden units
 
 
@@ -31,7 +34,7 @@ def shared_threads() -> Iterator[None]:
 
 
 @contextmanager
-def threads_for(graphs: Iterable[Graph]) -> Iterator[None]:
+def threads_for(graphs: Iterable[Graph], small: int = SMALL) -> Iterator[None]:
     """Choose the threads of a block that trains on graphs or predicts them, and restore the previous setting after it.
 
     If the largest graph is small, the block runs on one thread. Otherwise it runs on the threads that torch has: all
@@ -41,6 +44,7 @@ def threads_for(graphs: Iterable[Graph]) -> Iterator[None]:
 
     Args:
         graphs: All graphs of the block.
+        small: Largest `work` of a small graph.
 
     >>> ring = Graph("ring", [[1.0]] * 5, [range(5), [1, 2, 3, 4, 0]])
     >>> with threads_for([ring]):
@@ -48,7 +52,7 @@ def threads_for(graphs: Iterable[Graph]) -> Iterator[None]:
     1
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(1 if max(map(work, graphs), default=0) <= SMALL else before)
+    torch.set_num_threads(1 if max(map(work, graphs), default=0) <= small else before)
     try:
         yield
     finally:
