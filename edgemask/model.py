@@ -7,6 +7,7 @@ loads no training code, so that a model can be used where nothing is trained (`l
 from __future__ import annotations
 
 import copy
+import os
 import re
 import warnings
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ from edgemask.methods.edgemask import Game
 from edgemask.methods.registry import method_spec
 from edgemask.runtime import checkpoint
 from edgemask.runtime.device import resolve_device
-from edgemask.runtime.threads import threads_for
+from edgemask.runtime.threads import SHORT, threads_for
 
 LARGE = 200_000  # nodes; larger graphs are predicted in blocks
 BLOCK = 50_000  # nodes of a block, unless the recipe or the user says otherwise
@@ -142,7 +143,7 @@ class Model:
         with warnings.catch_warnings():
             if not labels:  # a graph to predict need not have the column of the labels
                 warnings.filterwarnings("ignore", ".*so the graph has no labels", GraphWarning)
-            graph = to_graph(value, name, {**text, **self.read})
+            graph = to_graph(value, name, {**self.read, **text})
         contract = self.contract or Contract(self.num_features, self.classes)
         return contract.aligned(graph, labels=labels)
 
@@ -159,12 +160,15 @@ class Model:
             GraphError: The graph cannot be used with this model, or a probability is not finite.
         """
         if is_sequence(value):
-            return [self.predict_proba(one) for one in value]
-        graph = self.graph(value)
+            return [self.covered_probabilities(self.graph(one, name=f"graph-{i}")) for i, one in enumerate(value)]
+        return self.covered_probabilities(self.graph(value))
+
+    def covered_probabilities(self, graph: Graph) -> Array:
+        """Return `probabilities(graph)`, with a `CoverageWarning` if the graph lies outside what the sources cover."""
         p = self.probabilities(graph)
         if outside := [f.message for f in self.findings(graph, p) if f.outside]:
             message = f"graph {graph.name!r} differs from the sources: {'; '.join(outside)}"
-            warnings.warn(message, CoverageWarning, stacklevel=2)
+            warnings.warn(message, CoverageWarning, stacklevel=3)
         return p
 
     def predict(self, value: Any) -> Any:
@@ -187,7 +191,7 @@ class Model:
         members = self.members
         if graph.num_nodes > LARGE:
             members = [m if m.method.recipe.inference_batch else _in_blocks(m, BLOCK) for m in members]
-        with threads_for([graph.num_nodes + graph.num_edges]):
+        with threads_for([graph], SHORT):
             return mean_probabilities(members, graph, seed=self.seed, cache=cache)
 
     def with_inference_batch(self, size: int) -> Model:
@@ -245,7 +249,7 @@ class Model:
                 leaderboard=[Standing(**s) for s in meta["leaderboard"]],
                 expected=None if meta["expected"] is None else Expected(**meta["expected"]),
                 summaries=[GraphSummary.from_json(s) for s in meta["summaries"]],
-                contract=Contract.from_json(meta["contract"]) if meta.get("contract") else None,
+                contract=_contract(meta),
                 read={k: tuple(v) if isinstance(v, list) else v for k, v in meta.get("read", {}).items()},
                 **plain,
             )
@@ -287,11 +291,20 @@ def to_graph(value: Any, name: str, options: Mapping[str, Any]) -> Graph:
     """
     if not isinstance(value, str | Path):
         return as_graph(value, name, options)
-    path = Path(value)
-    if not path.exists() and "," not in str(value):
-        raise GraphError(f"{value}: no such file or folder")
-    table = path.is_dir() or "," in str(value)
+    if not os.path.exists(value) and "," not in str(value):
+        raise GraphError(f"{value if str(value).isprintable() else repr(value)}: no such file or folder")
+    table = Path(value).is_dir() or "," in str(value)
     return read_graph(value, **{k: v for k, v in options.items() if table or k != "text"})
+
+
+def _contract(meta: Mapping[str, Any]) -> Contract:
+    """Return the contract of a model file. Files of earlier versions have none: columns are matched by position."""
+    width, classes = meta["num_features"], tuple(meta["classes"])
+    contract = Contract.from_json(meta["contract"]) if meta.get("contract") else Contract(width, classes)
+    scaled = (contract.scaled, contract.means, contract.scales)
+    if (contract.num_features, contract.classes) != (width, classes) or len({*map(len, scaled)}) > 1:
+        raise ValueError("its columns and classes contradict each other")
+    return contract
 
 
 def _in_blocks(member: Member, size: int) -> Member:

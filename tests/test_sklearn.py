@@ -23,7 +23,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from edgemask import EdgeMaskClassifier, Graph, Recipe, benchmark
 from edgemask.errors import CoverageWarning, InputError, InputTypeError
-from edgemask.estimator import OWN, SETTINGS
+from edgemask.estimator import HYPER, OWN, SETTINGS
 
 GRAPHS: list[Graph] = list(benchmark("synthetic").load(nodes=80).values())
 QUICK: dict[str, Any] = {"epochs": 3, "select": "last", "alpha": 0.0, "device": "cpu"}
@@ -42,6 +42,7 @@ def test_every_setting_is_a_parameter_with_a_default() -> None:
     assert set(SETTINGS) == {f.name for f in dataclasses.fields(Recipe)} - {"hyper"}
     assert all(signature[name].default is None for name in SETTINGS)
     assert set(EdgeMaskClassifier().get_params()) == {*OWN, *SETTINGS}
+    assert HYPER.isdisjoint((*OWN, *SETTINGS))
 
 
 @pytest.mark.parametrize(

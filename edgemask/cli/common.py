@@ -1,17 +1,15 @@
-"""Parts that the commands share: options, consoles, parsing of NAME=VALUE, tables, the progress bar."""
+"""Parts that the commands share: options, consoles, parsing of NAME=VALUE, tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from edgemask.config import parse_settings
@@ -139,33 +137,3 @@ def wide() -> Console:
 
 def _shown(value: Any) -> str:
     return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value).replace("_", " ")
-
-
-@contextmanager
-def progress(label: str, *, one_line: bool = False) -> Iterator[Callable[[Any, str], None] | None]:
-    """Show a progress bar per stage with loss, mean mask and time left. If stderr is not a terminal, show nothing.
-
-    Args:
-        label: Start of every line.
-        one_line: Show only the current stage.
-    """
-    if not err.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn())
-    tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=err, transient=True) as bar:
-
-        def on_epoch(trainer: Any, stage: str) -> None:
-            if stage not in tasks:
-                for other in tasks.values() if one_line else ():
-                    bar.update(other, visible=False)
-                tasks[stage] = bar.add_task(f"{label}, {stage}", total=trainer.method.recipe.epochs, note="")
-            last = trainer.history[-1]
-            losses = [v for k, v in last.items() if k.startswith("loss")]
-            masks = [v for k, v in last.items() if k.startswith("mask original")]
-            note = f"loss {sum(losses) / len(losses):.3f}" if losses else ""
-            note += f"  mean mask {sum(masks) / len(masks):.3f}" if masks else ""
-            bar.update(tasks[stage], completed=trainer.epoch, note=note, visible=True)
-
-        yield on_epoch

@@ -7,9 +7,9 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,6 @@ from edgemask.cli.common import (
     grid,
     out,
     parse_duration,
-    progress,
     reading,
     split_names,
     wide,
@@ -130,6 +129,7 @@ def fit(
             device=device,
             metric=metric,
             read=reading(read),
+            verbose=int(err.is_terminal),
             **options,
         )
         if auto:  # names and settings are checked before any graph is read
@@ -137,7 +137,6 @@ def fit(
         graphs = [read_graph(p, **reading(read)) for p in sources]
         scored = [read_graph(p, **reading(read)) for p in validation]
         notes = leave_out_large(estimator, graphs, scored) if auto else []
-        on_epoch = stack.enter_context(progress("fit", one_line=auto) if first else nullcontext())
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", RaceWarning)  # `print_fit` prints it as a note
         estimator.fit(
@@ -146,8 +145,6 @@ def fit(
             checkpoint_path=checkpoint,
             checkpoint_every=checkpoint_every,
             cache=default_cache(),
-            on_epoch=on_epoch,
-            on_heat=print_heat if jobs > 1 and err.is_terminal else None,
             executor=executor,
         )
     if not first:
@@ -156,11 +153,6 @@ def fit(
     estimator.save(model)
     print_fit(estimator.model_)
     out.print(f"model: {model}", markup=False, highlight=False, soft_wrap=True)
-
-
-def print_heat(name: str, number: int) -> None:
-    """Say on stderr that a candidate has finished a round."""
-    err.print(escape(f"round {number}: {name} has finished"), highlight=False)
 
 
 def leave_out_large(estimator: EdgeMaskClassifier, sources: Sequence[Graph], validation: Sequence[Graph]) -> list[str]:
@@ -311,15 +303,14 @@ def explain(
         writable(output)
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
     target = read_graph(graph, **reading(read))
-    names = np.array(node_ids(graph) if graph.is_dir() else range(target.num_nodes))
+    if target.node_ids is None:
+        target = target.replace(node_ids=node_ids(graph) if graph.is_dir() else range(target.num_nodes))
+    names = target.node_ids
     if adversary:
-        frame, table = adversary_table(estimator, target)
-        ends = ("source", "destination")
+        frame, table = adversary_table(estimator, target, names)
     else:
-        frame, table = explanation_table(estimator, target, [row_of(n, names) for n in node] or None, names)
-        ends = ("node", "neighbour")
+        frame, table = explanation_table(estimator, target, [names[row_of(n, names)] for n in node] or None)
     if output:
-        frame = frame.assign(**{end: names[frame[end]] for end in ends})
         with replacing(output, text=True) as sink:
             frame.to_csv(sink, index=False)
     wide().print(table)
@@ -338,7 +329,7 @@ def row_of(node: str, names: Array) -> int:
 
 
 def explanation_table(
-    estimator: EdgeMaskClassifier, target: Graph, nodes: list[int] | None, names: Array
+    estimator: EdgeMaskClassifier, target: Graph, nodes: list[Any] | None
 ) -> tuple[pd.DataFrame, Table]:
     """Return the explanation of predictions, and a table of the most important edge of each node."""
     frame = estimator.explain(target, nodes)
@@ -350,20 +341,21 @@ def explanation_table(
     for row in shown.head(EDGES_SHOWN).itertuples(index=False):
         node, neighbour, label, p, derivative, change = row[:6]
         table.add_row(
-            escape(str(names[node])),
-            escape(str(names[neighbour])),
-            escape(str(estimator.classes_[label])),
+            escape(str(node)),
+            escape(str(neighbour)),
+            escape(str(label)),
             f"{p:.3f}",
             f"{derivative:+.3f}",
             "" if np.isnan(change) else f"{change:+.3f}",
         )
-    return frame.assign(**{"class": estimator.classes_[frame["class"]]}), table
+    return frame, table
 
 
-def adversary_table(estimator: EdgeMaskClassifier, target: Graph) -> tuple[pd.DataFrame, Table]:
+def adversary_table(estimator: EdgeMaskClassifier, target: Graph, names: Array) -> tuple[pd.DataFrame, Table]:
     """Return the adversary's mask of every edge, and a table of its mean by origin of the edges."""
     mask = estimator.adversary(target)
-    frame = pd.DataFrame({"source": mask.edges[0], "destination": mask.edges[1], "origin": mask.origin, "mask": mask.s})
+    ends = {"source": names[mask.edges[0]], "destination": names[mask.edges[1]]}
+    frame = pd.DataFrame({**ends, "origin": mask.origin, "mask": mask.s})
     table = Table(title="mask of the adversary by origin (pruned: below 0.5)", title_justify="left")
     for column in ("origin", "edges", "mean mask", "pruned"):
         table.add_column(column, justify="left" if column == "origin" else "right")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, ValuesView
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,10 +72,10 @@ def as_graphs(values: Any, options: Mapping[str, Any] | None = None, *, prefix: 
 def is_sequence(values: Any) -> bool:
     """Return whether a value is a sequence of graphs, not one graph."""
     if isinstance(values, tuple):
-        return not values or isinstance(values[0], Graph | tuple) or _library(values[0]) in _GRAPHS
+        return not values or isinstance(values[0], Graph | tuple | str | Path) or _library(values[0]) in _GRAPHS
     if isinstance(values, np.ndarray):
-        return values.dtype == object and values.ndim == 1
-    return isinstance(values, Sequence) and not isinstance(values, str)
+        return values.dtype.kind in "OU" and values.ndim == 1
+    return isinstance(values, Sequence | ValuesView | Iterator) and not isinstance(values, str)
 
 
 _GRAPHS = ("torch_geometric", "networkx", "dgl")

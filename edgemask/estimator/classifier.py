@@ -3,60 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict
-from operator import index
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from sklearn import exceptions as sklearn_exceptions
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 
 from edgemask import explain
-from edgemask.config import RECIPES, Recipe
-from edgemask.coverage import GraphSummary
 from edgemask.enrich import Cache
-from edgemask.errors import EdgemaskError, GraphError, InputError, InputTypeError
+from edgemask.errors import EdgemaskError, GraphError
+from edgemask.estimator.fitting import fit_auto, fit_one
+from edgemask.estimator.inputs import labelled_graphs, rows_of, training_graphs
+from edgemask.estimator.parameters import AUTO, PARAMETERS, Parameters
 from edgemask.explain import EdgeMask
-from edgemask.graph import Contract, Graph, is_sequence, unify
-from edgemask.inference import Member, Propagation, masked
-from edgemask.legal import did_you_mean
+from edgemask.graph import Graph
+from edgemask.inference import masked
 from edgemask.methods.edgemask import Game
-from edgemask.methods.registry import METHODS, method_spec
-from edgemask.metrics import parse, score
-from edgemask.model import Model, Standing, to_graph
+from edgemask.metrics import score
+from edgemask.model import Model
 from edgemask.nn.tensors import GraphTensors
 from edgemask.runtime.device import resolve_device
 from edgemask.runtime.distributed import started
-from edgemask.runtime.processes import process_pool
 from edgemask.runtime.progress import progress
-from edgemask.runtime.threads import threads_for
 from edgemask.theory.report import TheoryReport, report
-from edgemask.training.candidates import choose_candidates
-from edgemask.training.fit import Fit
-from edgemask.training.naming import Canonical
-from edgemask.training.race import MAX_MEMBERS, Race
-from edgemask.training.selection import check_sources
 from edgemask.training.trainer import Trainer
-
-AUTO = "auto"
-STAR = "edgemask-dg-star"  # the method of the stock recipes
-PARAMETERS = ("method", "recipe", "candidates", "budget", "max_members", "jobs", "seed", "device", "metric")
-OWN = (*PARAMETERS, "read", "scale", "verbose")
-SETTINGS = tuple(f.name for f in dataclasses.fields(Recipe) if f.name != "hyper")
-HYPER = frozenset(name for spec in METHODS.values() for name in spec.make.hyper)
 
 
 class NotFittedError(EdgemaskError, sklearn_exceptions.NotFittedError):  # type: ignore[misc]
     """An estimator was used before it was fitted. Also an instance of scikit-learn's `NotFittedError`."""
 
 
-class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class EdgeMaskClassifier(ClassifierMixin, Parameters):  # type: ignore[misc]
     """Node classifier for graphs that were not seen in training.
 
     The classifier is trained on one or more labelled source graphs and predicts other graphs, which may have any number
@@ -130,95 +113,6 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         True
     """
 
-    def __init__(
-        self,
-        method: str = AUTO,
-        *,
-        recipe: str | None = None,
-        candidates: Sequence[str] | None = None,
-        budget: float | None = None,
-        max_members: int = MAX_MEMBERS,
-        jobs: int = 1,
-        seed: int = 0,
-        device: str = "auto",
-        metric: str = "micro_f1",
-        read: Mapping[str, Any] | None = None,
-        scale: bool = True,
-        verbose: int = 0,
-        k: int | None = None,
-        clusters: int | None = None,
-        affinity: str | None = None,
-        knn_exact_up_to: int | None = None,
-        knn_ratio: float | None = None,
-        spectral_ratio: float | None = None,
-        spectral_budget: float | None = None,
-        backbone: str | None = None,
-        layers: int | None = None,
-        hidden: int | None = None,
-        heads: int | None = None,
-        dropout: float | None = None,
-        attention_dropout: float | None = None,
-        mask: bool | None = None,
-        gate: str | None = None,
-        mask_inputs: tuple[str, ...] | None = None,
-        mask_projection: int | None = None,
-        mask_hidden: int | None = None,
-        epochs: int | None = None,
-        n_descent: int | None = None,
-        n_ascent: int | None = None,
-        lr: float | None = None,
-        mask_lr: float | None = None,
-        weight_decay: float | None = None,
-        loss: str | None = None,
-        clip: float | None = None,
-        adversarial: bool | None = None,
-        bound: str | None = None,
-        lam: float | None = None,
-        rho: float | None = None,
-        dual_lr: float | None = None,
-        precision: str | None = None,
-        batch_size: int | None = None,
-        fan_out: int | tuple[int, ...] | None = None,
-        shards: int | None = None,
-        inference_batch: int | None = None,
-        average: float | None = None,
-        average_from: float | None = None,
-        test_graph: str | None = None,
-        test_mask: str | None = None,
-        alpha: float | tuple[float, ...] | None = None,
-        steps: int | None = None,
-        select: str | None = None,
-        eval_every: int | None = None,
-        patience: int | None = None,
-        **hyper: Any,
-    ):
-        given = locals()
-        for name in (*OWN, *SETTINGS):
-            setattr(self, name, given[name])
-        self.hyper = {_known(name): value for name, value in hyper.items()}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings and hyper-parameters that are given, by name."""
-        return {name: getattr(self, name) for name in SETTINGS if getattr(self, name) is not None} | self.hyper
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return all parameters, and the given hyper-parameters, by name. `deep` has no effect."""
-        return {name: getattr(self, name) for name in (*OWN, *SETTINGS)} | self.hyper
-
-    def set_params(self, **params: Any) -> EdgeMaskClassifier:
-        """Set parameters and hyper-parameters by name, and return the estimator. `fit` checks the values.
-
-        Raises:
-            InputTypeError: There is no parameter or hyper-parameter of a name.
-        """
-        for name, value in params.items():
-            if name in OWN or name in SETTINGS:
-                setattr(self, name, value)
-            else:
-                self.hyper[_known(name)] = value
-        return self
-
     def fit(
         self,
         X: Any,
@@ -237,7 +131,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             X: Labelled graphs to train on. A single graph may be given without a list. If a graph has a mask `train`,
                 only the labels inside it are used.
-            y: One array of labels per graph, which replaces the graph's labels. None uses the graphs' own.
+            y: One array of labels per graph, which replaces the graph's labels and classes. None uses the graphs' own.
             validation: Labelled graphs used only for model selection. If there are none, selection uses the sources.
                 If a graph has a mask `val`, only the labels inside it are used.
             checkpoint_path: Where the state is saved: a folder with `auto`, a file with a single method. If it already
@@ -245,8 +139,8 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             checkpoint_every: Epochs between two checkpoints of a single method. With `auto`, the state is saved every
                 20 seconds and after each round.
             cache: Where enriched edges are cached. By default they are not cached.
-            on_epoch: Called after every epoch with the trainer and the name of the stage, if training runs in this
-                process, for example `lambda trainer, stage: print(stage, trainer.epoch, trainer.history[-1])`.
+            on_epoch: Called after every epoch with the trainer (`edgemask.training.trainer.Trainer`) and the name of
+                the stage, if training runs in this process.
             on_heat: With `auto`, called when a candidate has finished a round, with its name and the number of the
                 round from 1.
             executor: With `auto`, runs candidates side by side instead of new processes. `jobs` says how many.
@@ -261,134 +155,33 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             GraphError: The graphs do not fit together or have no labels.
             CheckpointError: The checkpoint is damaged, or belongs to another fit.
             DivergenceError: The loss of a single method became NaN or infinite.
+
+        Examples:
+            >>> from edgemask import EdgeMaskClassifier, benchmark
+            >>> graphs = list(benchmark("synthetic").load(nodes=100).values())
+            >>> def show(trainer, stage):
+            ...     print(stage, trainer.epoch, sorted(trainer.history[-1]))
+            >>> model = EdgeMaskClassifier("erm-mlp", epochs=1, device="cpu").fit(graphs[:2], on_epoch=show)
+            all sources 1 ['epoch', 'loss alpha', 'loss beta']
+            >>> race = EdgeMaskClassifier(candidates=["erm-mlp"], epochs=1, device="cpu")
+            >>> race = race.fit(graphs[:2], on_heat=lambda name, number: print(f"round {number}: {name}"))
+            round 1: erm-mlp
+            round 2: erm-mlp
+            round 3: erm-mlp
         """
-        parse(self.metric)
-        auto = self.method == AUTO
-        for name in () if auto else ("candidates", "budget"):
-            if getattr(self, name) is not None:
-                raise InputError(f"{name} needs method = 'auto', got method = {self.method!r}")
-        contract, sources, scored = self._training_graphs(X, y, validation)
+        self.check_values()
+        auto, read = self.method == AUTO, dict(self.read or {})
+        contract, sources, scored = training_graphs(X, y, validation, read, self.scale)
         with ExitStack() as stack:
-            if self.verbose and on_epoch is None:
-                on_epoch = stack.enter_context(progress("fit", one_line=auto, lines=True))
-            stack.enter_context(threads_for(g.num_nodes + g.num_edges for g in (*sources, *scored)))
+            if self.verbose and started().first:
+                shown = stack.enter_context(progress("fit", race=auto, jobs=self.jobs))
+                on_epoch, on_heat = _both(shown.on_epoch, on_epoch), _both(shown.on_heat, on_heat)
             if auto:
-                model = self._fit_auto(sources, scored, checkpoint_path, cache, on_epoch, on_heat, executor)
+                model = fit_auto(self, sources, scored, checkpoint_path, cache, on_epoch, on_heat, executor)
             else:
-                model = self._fit_one(sources, scored, checkpoint_path, checkpoint_every, cache, on_epoch)
-        self._take(dataclasses.replace(model, contract=contract, read=dict(self.read or {})))
+                model = fit_one(self, sources, scored, checkpoint_path, checkpoint_every, cache, on_epoch)
+        self._take(dataclasses.replace(model, contract=contract, read=read))
         return self
-
-    def _training_graphs(self, X: Any, y: Any, validation: Any) -> tuple[Contract, list[Graph], list[Graph]]:
-        """Return what all graphs have in common, the sources, and the validation graphs, in a common form."""
-        sources, scored = (self._graphs(v, prefix) for v, prefix in ((X, "graph"), (validation, "validation")))
-        if not sources:
-            raise GraphError("no source graphs were given")
-        if y is not None:
-            y = [y] if isinstance(y, Graph) else y
-            if len(y) != len(sources) or any(isinstance(labels, Graph) for labels in y):
-                raise InputError(
-                    f"y must hold one array of labels for each of the {len(sources)} graphs, got {len(y)} of type "
-                    f"{type(next(iter(y), None)).__name__}; graphs for model selection are given as validation=…"
-                )
-            sources = [g.replace(y=labels, classes=()) for g, labels in zip(sources, y, strict=True)]
-        sources = [g.masked_labels("train") for g in sources]
-        scored = [g.masked_labels("val") for g in scored]
-        for graph in (*sources, *scored):
-            if not graph.labelled.any():
-                raise GraphError(f"graph {graph.name!r}, y: training needs labels, but it has none")
-        contract, graphs = unify([*sources, *scored], scale=self.scale, fitted=len(sources))
-        return contract, graphs[: len(sources)], graphs[len(sources) :]
-
-    def _graphs(self, values: Any, prefix: str) -> list[Graph]:
-        """Return graphs in any accepted form, and paths, as `Graph` objects."""
-        if values is None and prefix != "graph":
-            return []
-        several = values if is_sequence(values) else [values]
-        return [to_graph(value, f"{prefix}-{i}", self.read or {}) for i, value in enumerate(several)]
-
-    def _fit_one(
-        self,
-        sources: Sequence[Graph],
-        validation: Sequence[Graph],
-        checkpoint_path: str | Path | None,
-        checkpoint_every: int,
-        cache: Cache | None,
-        on_epoch: Callable[[Trainer, str], None] | None,
-    ) -> Model:
-        """Train a single method."""
-        stock = self.method in RECIPES
-        name, recipe = (STAR, self.recipe or self.method) if stock else (self.method, self.recipe)
-        settings = method_spec(name).under(recipe, **self.settings)
-        check_sources(sources, validation)
-        graphs, start = Canonical(sources, validation), time.monotonic()
-        fit = Fit(
-            method_spec(name).make,
-            settings,
-            graphs.sources,
-            graphs.validation,
-            metric=self.metric,
-            seed=self._checked_seed(),
-            device=resolve_device(self.device),
-            cache=cache,
-            checkpoint_path=checkpoint_path,
-            checkpoint_every=checkpoint_every,
-            on_epoch=on_epoch and (lambda trainer, stage: on_epoch(trainer, graphs.text(stage))),
-        )
-        trainer, choice = fit.run()
-        seconds = time.monotonic() - start
-        scores: Mapping[float, float | None] = choice.scores or {choice.alpha: None}
-        rows = [
-            Standing(name, value, None, choice.epoch, f"{a:g}", 1, float(a == choice.alpha), seconds)
-            for a, value in scores.items()
-        ]
-        return Model(
-            members=[Member(name, trainer.method, Propagation(choice.alpha))],
-            classes=sources[0].classes,
-            rule=choice.rule,
-            leaderboard=sorted(rows, key=lambda row: -row.weight),
-            metric=self.metric,
-            seed=self._checked_seed(),
-            histories={name: graphs.history(trainer.history)},
-            sources={g.name: g.hash for g in sources},
-            summaries=[GraphSummary.of(g) for g in sources],
-        )
-
-    def _fit_auto(
-        self,
-        sources: Sequence[Graph],
-        validation: Sequence[Graph],
-        folder: str | Path | None,
-        cache: Cache | None,
-        on_epoch: Callable[[Trainer, str], None] | None,
-        on_heat: Callable[[str, int], None] | None,
-        executor: Executor | None,
-    ) -> Model:
-        """Run a race between the candidates."""
-        if self.recipe is not None:
-            raise InputError(f"recipe needs a single method, got recipe = {self.recipe!r} with method = 'auto'")
-        device = resolve_device(self.device)
-        candidates = choose_candidates(self.candidates, sources, **self.settings)
-        pool = process_pool(self.jobs) if executor is None and self.jobs != 1 else nullcontext(executor)
-        with pool as workers:
-            race = Race(
-                candidates,
-                sources,
-                validation,
-                metric=self.metric,
-                seed=self._checked_seed(),
-                device=device,
-                cache=cache,
-                budget=self.budget,
-                max_members=self.max_members,
-                folder=folder,
-                on_epoch=on_epoch,
-                on_heat=on_heat,
-                executor=workers,
-                jobs=self.jobs,
-                shared_disk=executor is None,
-            )
-            return race.run()
 
     def _take(self, model: Model) -> None:
         """Set the fitted attributes."""
@@ -437,31 +230,28 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         graph = model.graph(graph)
         return pd.DataFrame([asdict(f) for f in model.findings(graph, model.probabilities(graph))])
 
-    def score(self, X: Any, y: Any = None, sample_weight: None = None) -> float:
+    def score(self, X: Any, y: Any = None) -> float:
         """Return the estimator's metric on labelled graphs.
 
         Args:
             X: A graph, a path or a list of them. The score of a list is the mean over its graphs. If a graph has a mask
                 `eval` or `test`, only these nodes are scored.
             y: One array of labels per graph, which replaces the graph's labels. None uses the graphs' own.
-            sample_weight: Ignored. It exists for compatibility with scikit-learn.
 
         Raises:
             NotFittedError: The estimator is not fitted.
             GraphError: A graph has no labels, other columns than the sources, or a class that the model does not know.
             MetricError: The metric is not defined for the labels.
         """
-        graphs = X if is_sequence(X) else [X]
-        if y is not None:
-            labels = y if is_sequence(X) else [y]
-            plain = [to_graph(g, f"graph-{i}", self.read or {}) for i, g in enumerate(graphs)]
-            graphs = [g.replace(y=own, classes=()) for g, own in zip(plain, labels, strict=True)]
+        graphs = labelled_graphs(X, y, self._fitted().read)
+        if not graphs:
+            raise GraphError("no graphs to score were given")
         return float(np.mean([self.scores(g, (self.metric,))[self.metric] for g in graphs]))
 
     def scores(self, graph: Any, metrics: Sequence[str]) -> dict[str, float]:
         """Return several metrics on a labelled graph by name. See `score` for the errors."""
-        model, labelled = self._fitted(), self._labelled(graph)
-        return score(metrics, labelled, model.probabilities(labelled.without_labels()))
+        labelled = self._labelled(graph)
+        return score(metrics, labelled, self.model_.covered_probabilities(labelled.without_labels()))
 
     def explain(self, graph: Any, nodes: Sequence[Any] | None = None) -> pd.DataFrame:
         """Explain predictions by the edges that they depend on.
@@ -482,8 +272,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         model = self._fitted()
         graph = model.graph(graph)
-        rows = None if nodes is None else [_row(graph, node) for node in nodes]
-        frame = explain.explain_prediction(model.members, graph, rows, seed=model.seed)
+        frame = explain.explain_prediction(model.members, graph, rows_of(graph, nodes), seed=model.seed)
         named = {"class": model.classes_[frame["class"]]}
         if graph.node_ids is not None:
             named |= {end: graph.node_ids[frame[end]] for end in ("node", "neighbour")}
@@ -535,7 +324,7 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if started().first:
             params = {name: getattr(self, name) for name in PARAMETERS} | self.settings
             params |= {} if self.scale else {"scale": False}
-            model.save(path, params | {"seed": self._checked_seed()})
+            model.save(path, params | {"seed": self.integer("seed")})
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto", inference_batch: int | None = None) -> EdgeMaskClassifier:
@@ -568,12 +357,6 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         games = [m.method for m in self.members_ if isinstance(m.method, Game) and m.method.recipe.mask]
         return masked(games[0] if games else self.members_[0].method)
 
-    def _checked_seed(self) -> int:
-        try:
-            return index(self.seed)
-        except TypeError as error:
-            raise InputError(f"seed must be an integer, got {self.seed!r}") from error
-
     def _fitted(self) -> Model:
         """Return the fitted model."""
         if not hasattr(self, "model_"):
@@ -588,23 +371,12 @@ class EdgeMaskClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return labelled
 
 
-def _known(name: str) -> str:
-    """Return the name of a hyper-parameter of some method.
+def _both(first: Callable[..., None], second: Callable[..., None] | None) -> Callable[..., None]:
+    """Return a function that calls two functions, or one if there is no second one."""
 
-    Raises:
-        InputTypeError: No method has it.
-    """
-    if name not in HYPER:
-        near = did_you_mean(name, [*OWN, *SETTINGS, *sorted(HYPER)])
-        raise InputTypeError(f"EdgeMaskClassifier has no parameter {name!r}{near}")
-    return name
+    def call(*args: Any) -> None:
+        first(*args)
+        if second is not None:
+            second(*args)
 
-
-def _row(graph: Graph, node: Any) -> int:
-    """Return the row of a node that is given by its id or, in a graph without ids, by its row."""
-    if graph.node_ids is None:
-        return index(node)
-    rows = np.flatnonzero(graph.node_ids == node)
-    if not len(rows):
-        raise InputError(f"graph {graph.name!r} has no node {node!r}")
-    return int(rows[0])
+    return call
