@@ -69,10 +69,12 @@ class Legal:
             A choice or None as it is, an integer if only integers are legal, else a float.
 
         Raises:
-            InputError: The value is not legal. The message names the setting, the legal values and the value.
+            InputError: The value is not legal. The message names the setting, the legal values, the value and the nearest
+                choice.
         """
         if not self.allows(value):
-            raise InputError(f"{name} must be {self}, got {value!r}")
+            near = did_you_mean(value, map(str, self.choices))
+            raise InputError(f"{name} must be {self}, got {value!r}{near}")
         if value is None or self.choices:
             return value
         return int(value) if self.whole else float(value)
