@@ -69,8 +69,7 @@ class Legal:
             A choice or None as it is, an integer if only integers are legal, else a float.
 
         Raises:
-            InputError: The value is not legal. The message names the setting, the legal values, the value and the nearest
-                choice.
+            InputError: The value is not legal. The message names the setting, the legal values and the value.
         """
         if not self.allows(value):
             near = did_you_mean(value, map(str, self.choices))

@@ -22,7 +22,7 @@ from edgemask.legal import did_you_mean
 
 ISSUES = "https://github.com/edgemask/edgemask/issues"
 USER_ERROR, BUG, INTERRUPTED, CLOSED_PIPE = 2, 70, 130, 141  # exit statuses
-EPILOG = "Exit status: 0 success, 1 some runs or files failed, 2 an error in the input, 70 a bug in edgemask, 130 interrupted."
+EPILOG = "Exit status: 0 success, 1 some runs or files failed, 2 an error in the input, 70 a bug, 130 interrupted."
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # some versions of typer have a copy of click inside
 
 # Commands by name: the module that defines each, and its line in the list of commands. A module is imported when its

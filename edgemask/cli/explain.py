@@ -139,7 +139,7 @@ def adversary_table(
     mask = estimator.adversary(target)
     ends = {"source": names[mask.edges[0]], "destination": names[mask.edges[1]]}
     frame = pd.DataFrame({**ends, "origin": mask.origin, "mask": mask.s})
-    origins = [
+    origins: list[dict[str, Any]] = [
         {"origin": str(origin), "edges": len(m), "mean_mask": float(m.mean()), "pruned": float((m < 0.5).mean())}
         for origin, m in frame.groupby("origin", sort=False)["mask"]
     ]

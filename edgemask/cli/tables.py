@@ -1,4 +1,4 @@
-"""Tables that other programs open: CSV cells that a spreadsheet does not execute, and predictions in several formats."""
+"""Tables that other programs open: predictions in several formats, and CSV cells that a spreadsheet does not run."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def write_csv(predictions: Predictions, path: Path) -> None:
 
 def write_npz(predictions: Predictions, path: Path) -> None:
     """Write predictions as NumPy arrays `node`, `class`, `p` and `classes`."""
-    fields = {"node": predictions.node, "class": predictions.predicted, "p": predictions.p}
+    fields: dict[str, Any] = {"node": predictions.node, "class": predictions.predicted, "p": predictions.p}
     with replacing(path) as sink:
         np.savez(sink, classes=predictions.classes, **fields)
 
