@@ -51,6 +51,10 @@ class Interrupted(Exception):
     """The user stopped a command. The message says how to continue."""
 
 
+class OutputClosed(Exception):
+    """The reader of the output, such as `head`, has ended."""
+
+
 class LazyGroup(TyperGroup):
     """A group whose commands are imported when they are used. The list of commands needs no import."""
 
@@ -96,11 +100,13 @@ class LazyGroup(TyperGroup):
             self.listing = False
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command. A `KeyboardInterrupt` becomes an error, which typer does not hide."""
+        """Run a command. Ctrl-C and a closed output become errors, for which typer does not end the process."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise Interrupted(str(error) or "interrupted") from error
+        except BrokenPipeError as error:
+            raise OutputClosed from error
 
 
 def _join_lines(command: Any) -> Any:
@@ -166,7 +172,7 @@ def main() -> None:
             warnings.showwarning = _show_warning
             status = app(arguments, prog_name="edgemask", standalone_mode=False)
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output, such as `head`, has ended
+    except (BrokenPipeError, OutputClosed):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(CLOSED_PIPE)
     except Exception as error:

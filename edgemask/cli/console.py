@@ -26,3 +26,7 @@ class SafeConsole(Console):
         """Yield the parts of a renderable with escaped control characters."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    def on_broken_pipe(self) -> None:
+        """Raise the `BrokenPipeError` again. The base class would end the process with status 1."""
+        raise
