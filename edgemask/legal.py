@@ -99,5 +99,6 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
     >>> did_you_mean("zzz", ["epochs", "lr"])
     ''
     """
-    near = get_close_matches(str(name), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = get_close_matches(str(name), list(known), n=5, cutoff=0.6)
+    swapped = [other for other in near if sorted(other) == sorted(str(name))]  # the same letters in another order
+    return f"; did you mean {(swapped or near)[0]!r}?" if near else ""
