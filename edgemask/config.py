@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from edgemask.errors import InputError
-from edgemask.legal import Legal, is_number
+from edgemask.legal import Legal, did_you_mean, is_number
 
 Gate = Literal["message", "attention", "softmax"]
 EdgeInput = Literal["origin", "structure", "predictions"]
@@ -138,7 +138,8 @@ def resolve_hparams(declared: Mapping[str, HyperParameter], given: Mapping[str, 
     for name in given:
         if name not in declared:
             known = ", ".join(declared) or "none"
-            raise InputError(f"this method has no hyper-parameter {name!r} (it has: {known})")
+            near = did_you_mean(name, declared)
+            raise InputError(f"this method has no hyper-parameter {name!r} (it has: {known}){near}")
     return {name: h.legal.check(name, given.get(name, h.default)) for name, h in declared.items()}
 
 
@@ -308,7 +309,7 @@ class Recipe:
         names = [f.name for f in dataclasses.fields(self)]
         for name in changes:
             if name not in names:
-                raise InputError(f"no setting {name!r} (settings: {', '.join(names)})")
+                raise InputError(f"no setting {name!r} (settings: {', '.join(names)}){did_you_mean(name, names)}")
         return dataclasses.replace(self, **changes)
 
     @property
@@ -396,7 +397,7 @@ def recipe(name: str = "robust", **overrides: Any) -> Recipe:
     100
     """
     if name not in RECIPES:
-        raise InputError(f"no recipe {name!r} (recipes: {', '.join(RECIPES)})")
+        raise InputError(f"no recipe {name!r} (recipes: {', '.join(RECIPES)}){did_you_mean(name, RECIPES)}")
     return RECIPES[name].replace(**overrides)
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from edgemask.errors import MetricError
 from edgemask.graph import Graph
+from edgemask.legal import did_you_mean
 
 Array = npt.NDArray[Any]
 
@@ -94,7 +95,7 @@ def parse(metric: str) -> tuple[str, tuple[int, ...]]:
         raise MetricError(f"metric must be the name of one metric, such as 'micro_f1', got {metric!r}")
     kind, _, argument = metric.partition(":")
     if kind not in METRICS:
-        raise MetricError(f"no metric {metric!r} (metrics: {', '.join(METRICS)})")
+        raise MetricError(f"no metric {metric!r} (metrics: {', '.join(METRICS)}){did_you_mean(kind, METRICS)}")
     if kind != "f1":
         if metric != kind:
             raise MetricError(f"metric {metric!r}: {kind} does not take an argument")
