@@ -39,7 +39,6 @@ from edgemask.cli.common import (
 )
 from edgemask.config import parse_settings
 from edgemask.data import read_graph
-from edgemask.data.csv_folder import node_ids
 from edgemask.enrich import default_cache
 from edgemask.errors import InputError, RaceWarning
 from edgemask.estimator import AUTO, PARAMETERS, EdgeMaskClassifier
@@ -231,11 +230,12 @@ def predict(
     its id, otherwise by its row.
     """
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
-    p = estimator.predict_proba(read_graph(graph, **reading(read)))
+    target = read_graph(graph, **reading(read))
+    p = estimator.predict_proba(target)
     frame = pd.DataFrame(p, columns=[f"p:{c}" for c in estimator.classes_])
     frame.insert(0, "class", estimator.classes_[p.argmax(1)])
-    if graph.is_dir():
-        frame.index = pd.Index(node_ids(graph))
+    if target.node_ids is not None:
+        frame.index = pd.Index(target.node_ids)
     frame = frame.rename_axis("node")
     if output is None:
         frame.to_csv(sys.stdout)
@@ -310,7 +310,7 @@ def explain(
         writable(output)
     estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
     target = read_graph(graph, **reading(read))
-    names = np.array(node_ids(graph) if graph.is_dir() else range(target.num_nodes))
+    names = np.arange(target.num_nodes) if target.node_ids is None else target.node_ids
     if adversary:
         frame, table = adversary_table(estimator, target)
         ends = ("source", "destination")
