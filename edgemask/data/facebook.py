@@ -7,16 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.io
 import scipy.sparse as sp
 
 from edgemask.data.benchmark import Benchmark, Card
+from edgemask.data.forms import decoded, error_prefix, take
 from edgemask.data.store import File, Store
-from edgemask.errors import DataError, InputError
+from edgemask.errors import DataError, EdgemaskError, GraphError, InputError
 from edgemask.graph import Array, Graph
+from edgemask.graph.frames import check_options, graph, names_of
+from edgemask.legal import did_you_mean
 from edgemask.protocol import Protocol
 
-GENDER, ATTRIBUTES = 1, (0, 2, 3, 4, 5, 6)  # columns of local_info
+COLUMNS = ("status", "gender", "major", "minor", "dormitory", "year", "high_school")  # of local_info
+GENDER, ATTRIBUTES = 1, (0, 2, 3, 4, 5, 6)  # positions in COLUMNS
+GENDERS = ("gender 1", "gender 2")
+SCHOOL_OPTIONS = ("features", "classes", "undirected", "duplicates", "self_loops", "isolated")
 _ORIGIN = "https://raw.githubusercontent.com/sisaman/pyg-datasets/9a92bf1e84f73b7b24dd745eb14f13e4d1979769"
 _CHECKSUMS = {
     "Amherst41": "sha256:3108e4b2edb01be05c5a61147583a40e61012820fff7eebe621dd26018caaf00",
@@ -75,17 +82,74 @@ def read(store: Store, domains: Sequence[str], *, missing: str) -> dict[str, Gra
     graphs = {}
     for name in domains:
         y, adjacency = info[name][:, GENDER] - 1, _variable(paths[name], "A")
-        if (adjacency != adjacency.T).nnz:
-            raise DataError(f"{paths[name]}: the adjacency matrix A is not symmetric")
+        _check_symmetry(adjacency, paths[name], DataError)
         graphs[name] = Graph(
             name,
             x=_one_hot(info[name][:, ATTRIBUTES], known),
             edges=np.stack(adjacency.nonzero()),
             y=np.maximum(y, 0) if missing == "eerm" else y,
-            classes=("gender 1", "gender 2"),
+            classes=GENDERS,
             self_loops="drop",
         )
     return graphs
+
+
+def read_school(path: str | Path, name: str | None = None, *, label: str = "gender", **options: Any) -> Graph:
+    """Read the original file of any school of Facebook-100.
+
+    Its variables are `A`, the symmetric adjacency matrix, and `local_info`, an N × 7 table of numbers, 0 if missing:
+    `status`, `gender`, `major`, `minor` (or second major), `dormitory`, `year` and `high_school`. All of them except
+    the label are text columns, because their numbers have no order: the feature `dormitory=165` is 0 or 1.
+
+    The graphs of the benchmark `facebook100` are different: their columns are the values of all schools.
+
+    Args:
+        path: Path of the `.mat` file.
+        name: Name of the graph. The stem of the path by default.
+        label: Name of the column to predict.
+        **options: `features` (names of columns; `degree`, `log-degree` and `clustering` are derived from the edges),
+            `classes`, and the arguments of `Graph` that all readers have. Self-loops are dropped by default.
+
+    Raises:
+        GraphError: The file is damaged, or a variable is missing or not valid.
+        InputError: There is no such label or option.
+    """
+    check_options(options, SCHOOL_OPTIONS)
+    if label not in COLUMNS:
+        raise InputError(f"{path}: no label {label!r} (labels: {', '.join(COLUMNS)}){did_you_mean(label, COLUMNS)}")
+    with error_prefix(path):
+        content = decoded(path, ".mat file", lambda file: scipy.io.loadmat(file, variable_names=["A", "local_info"]))
+        adjacency, info = take(content, "A"), take(content, "local_info")
+        if info.ndim != 2 or info.shape[1] != len(COLUMNS) or info.dtype.kind not in "iuf" or (info < 0).any():
+            raise GraphError(
+                f"local_info: expected an N × {len(COLUMNS)} table of numbers of at least 0 ({', '.join(COLUMNS)}), "
+                f"got {info.dtype} of shape {info.shape}"
+            )
+        if adjacency.shape != (len(info), len(info)):
+            raise GraphError(
+                f"A: expected a square matrix for the {len(info)} rows of local_info, got shape {adjacency.shape}"
+            )
+    adjacency = sp.csc_array(adjacency)
+    _check_symmetry(adjacency, Path(path), GraphError)
+    nodes = pd.DataFrame(info.astype(np.int64), columns=COLUMNS).astype(object).where(info != 0, None)
+    if label == "gender":
+        nodes["gender"] = [None if value is None else f"gender {value}" for value in nodes["gender"]]
+        options.setdefault("classes", GENDERS)
+    edges = pd.DataFrame(dict(zip(("source", "destination"), adjacency.nonzero(), strict=True)))
+    columns = names_of(options.get("features") or [c for c in COLUMNS if c != label])
+    given = (
+        {"self_loops": "drop"}
+        | options
+        | {"label": label, "features": columns, "text": [c for c in columns if c in COLUMNS]}
+    )
+    places = (f"{path}, local_info", f"{path}, A")
+    result: Graph = graph(Graph, nodes, edges, name or Path(path).stem, given, places)
+    return result
+
+
+def _check_symmetry(adjacency: Any, path: Path, error: type[EdgemaskError]) -> None:
+    if (adjacency != adjacency.T).nnz:
+        raise error(f"{path}: the adjacency matrix A is not symmetric")
 
 
 def _variable(path: Path, name: str) -> Any:

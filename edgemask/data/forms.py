@@ -1,14 +1,17 @@
-"""Helpers of all graph file formats: errors that name the file, and JSON objects with known keys."""
+"""Helpers of all graph file formats: errors that name the file, fields of archives, and JSON objects with known keys."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from edgemask.errors import GraphError
+
+# The options of all readers; the others depend on the format.
+OPTIONS = ("name", "undirected", "duplicates", "self_loops", "isolated")
 
 
 @contextmanager
@@ -27,13 +30,13 @@ def error_prefix(path: str | Path) -> Iterator[None]:
         raise GraphError(f"{path}: {error}") from error
 
 
-def read_info(text: str | bytes, where: str, types: Mapping[str, type]) -> dict[str, Any]:
+def read_info(text: str | bytes, where: str, types: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
     """Return a JSON object after checking its keys and values.
 
     Args:
         text: The JSON text.
         where: Name of the text in error messages.
-        types: The legal keys and the type of their values. The items of a list must be strings.
+        types: The legal keys and the type or types of their values. The items of a list must be strings.
 
     Raises:
         GraphError: The text is not a JSON object, a key is unknown, or a value has another type.
@@ -47,8 +50,35 @@ def read_info(text: str | bytes, where: str, types: Mapping[str, type]) -> dict[
     for key, value in info.items():
         if key not in types:
             raise GraphError(f"{where}: unknown key {key!r} (known keys: {', '.join(types)})")
+        legal = types[key]
+        legal = legal if isinstance(legal, tuple) else (legal,)
         items_are_text = not isinstance(value, list) or all(isinstance(item, str) for item in value)
-        if type(value) is not types[key] or not items_are_text:
-            expected = "list of str" if types[key] is list else types[key].__name__
+        if type(value) not in legal or not items_are_text:
+            expected = " or ".join("list of str" if kind is list else kind.__name__ for kind in legal)
             raise GraphError(f"{where}, {key}: expected {expected}, got {value!r}")
     return info
+
+
+def decoded(path: str | Path, kind: str, decode: Callable[[Any], Any]) -> Any:
+    """Return the content of a file.
+
+    Args:
+        path: Path of the file.
+        kind: What the file should be, for the message.
+        decode: A function of the opened file.
+
+    Raises:
+        GraphError: The file cannot be decoded.
+    """
+    with Path(path).open("rb") as file:
+        try:
+            return decode(file)
+        except Exception as error:  # the exceptions of a damaged file cannot be enumerated
+            raise GraphError(f"not a readable {kind} ({type(error).__name__}: {error})") from error
+
+
+def take(fields: dict[str, Any], field: str) -> Any:
+    """Remove a required field and return its value."""
+    if field not in fields:
+        raise GraphError(f"field {field!r} is missing")
+    return fields.pop(field)

@@ -269,18 +269,19 @@ def is_numeric(table: Table, column: str) -> bool:  # noqa: RET503
     dtype = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
     if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype):
         return False
-    kind = str(dtype)
     if types.is_object_dtype(dtype):
         _, values = table.values(column)
         kind = next((type(value).__name__ for value in values if text(value) is None), "")
-        if not kind:
-            return bool(values) and not any(isinstance(value, str) for value in values)
-    elif types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):  # a boolean is numeric here
-        return True
-    table.fail(
-        f"column {column!r} holds values of type {kind}; expected numbers, booleans or text: convert it, or leave it "
-        "out with features=…"
-    )
+        numeric = bool(values) and not any(isinstance(value, str) for value in values)
+    else:
+        numeric = types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype)  # a boolean is numeric here
+        kind = "" if numeric else str(dtype)
+    if kind:
+        table.fail(
+            f"column {column!r} holds values of type {kind}; expected numbers, booleans or text: convert it, or leave "
+            "it out with features=…"
+        )
+    return bool(numeric)
 
 
 def _categories(table: Table, column: str, *, check: bool) -> tuple[Array, list[str]]:

@@ -1,0 +1,148 @@
+"""Read and write graphs as `.mat` files in the layout of the citation benchmark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+
+from edgemask.data.forms import decoded, error_prefix, take
+from edgemask.errors import GraphError, InputError
+from edgemask.graph import MISSING, Graph
+from edgemask.runtime.atomic import replacing
+
+REMOVED = {"feature_names": "feature_names=(), text_columns=()", "node_ids": "node_ids=None"}
+
+
+def write_mat(graph: Graph, path: str | Path) -> None:
+    """Write a graph to a `.mat` file in the layout of the citation benchmark.
+
+    The file has the fields of that layout:
+
+    - `network`: An N × N matrix with 1, or the weight, at (source, destination) of each edge.
+    - `attrb`: N × d features.
+    - `group`: An N × C matrix with 1 for each label of a node. A row of zeros means a missing label, an empty matrix
+      means that the graph has no labels.
+
+    It also has `name`, `multilabel` (whether nodes can have several labels), `weighted` if the edges have weights and,
+    unless they are "0" … "C-1", the names of the `classes`.
+
+    Raises:
+        GraphError: The layout cannot store the graph: it has masks, names of features or nodes, a name with the
+            character NUL, a labelled node without a class, or an edge of weight 0.
+    """
+    if graph.masks:
+        raise GraphError(f"graph {graph.name!r}, masks: a .mat file cannot store masks, got {', '.join(graph.masks)}")
+    for field, what in (("feature_names", "names of features"), ("node_ids", "ids of nodes")):
+        value = getattr(graph, field)
+        if value is not None and len(value):
+            raise GraphError(
+                f"graph {graph.name!r}, {field}: a .mat file cannot store {what}; write another format, or remove them "
+                f"with graph.replace({REMOVED[field]})"
+            )
+    if graph.weights is not None and not graph.weights.all():
+        raise GraphError(f"graph {graph.name!r}, weights: a .mat file cannot store an edge of weight 0")
+    if "\0" in graph.name + "".join(graph.classes):
+        raise GraphError(f"graph {graph.name!r}, name or classes: a .mat file cannot store the character NUL")
+    if graph.y is None:
+        group = np.zeros((0, 0), dtype=bool)
+    else:
+        group = graph.y == 1 if graph.is_multilabel else graph.y[:, None] == np.arange(graph.num_classes)
+        classless = np.flatnonzero(graph.labelled & ~group.any(1))
+        if len(classless):
+            raise GraphError(
+                f"graph {graph.name!r}, y: node {classless[0]} has none of the classes, "
+                "which a .mat file cannot distinguish from a missing label"
+            )
+    shape, (source, destination) = (graph.num_nodes, graph.num_nodes), graph.edges
+    weights = np.ones(graph.num_edges) if graph.weights is None else graph.weights.astype(np.float64)
+    fields: dict[str, Any] = {
+        "network": sp.csc_array((weights, (source, destination)), shape=shape),
+        "attrb": graph.x,
+        "name": graph.name,
+        "multilabel": graph.is_multilabel,
+    }
+    if graph.weights is not None:
+        fields["weighted"] = True
+    if graph.classes != tuple(map(str, range(group.shape[1]))):
+        fields["classes"] = np.array(graph.classes, dtype=object)
+    fields["group"] = group.astype(np.uint8)  # last, so that a truncated file is not read as a graph without labels
+    with replacing(Path(path)) as file:
+        scipy.io.savemat(file, fields, do_compression=True)
+
+
+def read_mat(
+    path: str | Path,
+    name: str | None = None,
+    *,
+    labels: Literal["first", "all"] | None = None,
+    **options: Any,
+) -> Graph:
+    """Read a graph from a `.mat` file in the layout of `write_mat`.
+
+    The fields `network`, `attrb` and `group` are required. If the values of `network` are not all 0 or 1, they are the
+    weights of the edges. Read only files whose origin you trust: SciPy parses them with compiled code that a crafted
+    file can crash.
+
+    Args:
+        path: Path of the file.
+        name: Name of the graph. By default the field `name` of the file or, without it, the stem of the path.
+        labels: `"first"` keeps the first label of each node, `"all"` returns an N × C matrix. The default depends on
+            the field `multilabel` of the file; without it, the default is `"first"`.
+        **options: Further arguments of `Graph`.
+
+    Raises:
+        GraphError: The file is damaged, a required field is missing, or a field is not valid.
+        InputError: `labels` has another value.
+    """
+    if labels not in ("first", "all", None):
+        raise InputError(f"labels must be 'first' or 'all', got {labels!r}")
+    known = ["network", "attrb", "group", "name", "classes", "multilabel", "weighted"]
+    with error_prefix(path):
+        fields = decoded(path, ".mat file", lambda file: scipy.io.loadmat(file, variable_names=known))
+        network, x, group = (_matrix(fields, field) for field in known[:3])
+        network, group, n = sp.coo_array(network), sp.coo_array(group).toarray(), x.shape[0]
+        if network.shape != (n, n):
+            raise GraphError(f"network: expected {n} × {n} for the {n} rows of attrb, got shape {network.shape}")
+        if len(group) != n and group.shape != (0, 0):
+            raise GraphError(f"group: expected {n} rows for the {n} rows of attrb, got {len(group)}")
+        if not np.isin(group, (0, 1)).all():
+            raise GraphError(f"group: expected 0 and 1, got {group[(group != 0) & (group != 1)][0]}")
+        network.eliminate_zeros()
+        weighted = np.any(fields.get("weighted", False)) or (network.data != 1).any()
+        y = None
+        if group.shape != (0, 0):
+            y = np.where(group.any(1, keepdims=True), group.astype(np.int8), MISSING)
+            if labels == "first" or (labels is None and not np.any(fields.get("multilabel", False))):
+                y = np.full(n, MISSING)
+                nodes, columns = np.nonzero(group)
+                y[nodes[::-1]] = columns[::-1]  # in reverse order, so that a node's first label is set last
+        names = fields.get("classes", np.arange(group.shape[1]).astype(str))
+        classes = tuple(_text(value, "classes") for value in np.ravel(names))
+        if y is not None and len(classes) != group.shape[1]:
+            raise GraphError(f"classes: expected {group.shape[1]} names for the columns of group, got {len(classes)}")
+        name = name or _text(fields.get("name", ""), "name") or Path(path).stem
+        weights = network.data if weighted else None
+        return Graph(name, x, np.stack([network.row, network.col]), y, classes, weights=weights, **options)
+
+
+def _matrix(fields: dict[str, Any], field: str) -> Any:
+    value = take(fields, field)
+    if value.ndim != 2 or value.dtype.kind not in "fiub":
+        raise GraphError(f"{field}: expected a numeric matrix, got {value.dtype} of shape {value.shape}")
+    if hasattr(value, "check_format"):  # sparse
+        try:
+            value.check_format(full_check=True)
+        except ValueError as error:
+            raise GraphError(f"{field}: not a valid sparse matrix: {error}") from error
+    return value
+
+
+def _text(value: Any, field: str) -> str:
+    flat = np.ravel(value)
+    if flat.dtype.kind != "U" or flat.size > 1:
+        raise GraphError(f"{field}: expected text, got {value!r}")
+    return str(flat[0]) if flat.size else ""

@@ -1,0 +1,102 @@
+"""Read and write graphs as Parquet files of nodes and edges. They need pyarrow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from edgemask.data.forms import decoded, error_prefix
+from edgemask.data.tables import locate
+from edgemask.errors import MissingDependencyError
+from edgemask.graph import Graph
+from edgemask.graph.frames import KEY, OPTIONS, check_options, graph, joined, split
+from edgemask.runtime.atomic import replacing
+
+PACKED = ("feature indices", "feature values")  # columns of sparse features: one list per node
+
+
+def write_parquet(source: Graph, folder: str | Path) -> None:
+    """Write a graph to a folder as `nodes.parquet` and `edges.parquet`.
+
+    The tables are those of `Graph.to_pandas`, except that sparse features are two columns of lists, `feature indices`
+    and `feature values`. Other programs can read them.
+
+    Args:
+        source: The graph.
+        folder: Path of the folder. It is created if it does not exist.
+
+    Raises:
+        MissingDependencyError: pyarrow is not installed.
+    """
+    _require_pyarrow()
+    nodes, edges = source.to_pandas()
+    if source.is_sparse:
+        stored = nodes.attrs[KEY]
+        nodes, cuts = nodes[split(stored)[0]], source.x.indptr[1:-1]
+        packed = _packed_names(stored)
+        for column, values in zip(packed, (source.x.indices, source.x.data), strict=True):
+            nodes[column] = np.split(values, cuts)
+        nodes.attrs = {KEY: {**stored, "packed": packed}}
+    for name, table in (("nodes", nodes), ("edges", edges)):
+        with replacing(Path(folder) / f"{name}.parquet") as file:
+            table.to_parquet(file, engine="pyarrow")
+
+
+def _packed_names(stored: dict[str, Any]) -> list[str]:
+    """Return names of the two columns of sparse features that no other column has."""
+    special, end = split(stored)[0], ""
+    while any(column + end in special for column in PACKED):
+        end += "_"
+    return [column + end for column in PACKED]
+
+
+def read_parquet(folder: str | Path, name: str | None = None, **options: Any) -> Graph:
+    """Read a graph from Parquet files of nodes and edges, written by `write_parquet` or by any other program.
+
+    Args:
+        folder: Path of a folder with `nodes.parquet`, `edges.parquet` and optionally `graph.json` (see `read_csv`), or
+            the paths of the two files, separated by a comma: "a_nodes.parquet,a_edges.parquet".
+        name: Name of the graph. By default that in the files, else that of the folder.
+        **options: The options of `Graph.from_pandas`. They override `graph.json`.
+
+    Raises:
+        GraphError: A file is damaged, a column is missing, or a value is not valid. The message names the file.
+        InputError: There is no such option.
+        MissingDependencyError: pyarrow is not installed.
+    """
+    _require_pyarrow()
+    check_options(options, OPTIONS)
+    tables = locate(folder, ".parquet", name, options)
+    nodes, edges = _read(tables.nodes), _read(tables.edges)
+    stored = nodes.attrs.get(KEY, {})
+    if "packed" in stored:
+        nodes = _unpacked(nodes, stored)
+    return graph(Graph, nodes, edges, name or stored.get("name") or tables.name, tables.options, tables.places)  # type: ignore[no-any-return]
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """Return a Parquet file as a table."""
+    with error_prefix(path):
+        table: pd.DataFrame = decoded(path, "Parquet file", lambda file: pd.read_parquet(file, engine="pyarrow"))
+        return table
+
+
+def _unpacked(nodes: pd.DataFrame, stored: dict[str, Any]) -> pd.DataFrame:
+    """Return the table of nodes with sparse columns, from columns of lists."""
+    special, columns = split(stored)
+    indices, values = (nodes[column].tolist() for column in stored["packed"])
+    starts = np.cumsum([0, *map(len, indices)])
+    shape = len(nodes), len(columns)
+    x = sp.csr_array((np.concatenate(values), np.concatenate(indices), starts), shape=shape)
+    return joined(nodes[special], x, stored)
+
+
+def _require_pyarrow() -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError("Parquet files need pyarrow: install edgemask[parquet]") from error
