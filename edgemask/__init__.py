@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edgemask.data import BENCHMARKS, Store, benchmark, read_graph, write_graph
     from edgemask.errors import DataError, EdgemaskError, GraphError, InputError
     from edgemask.estimator import EdgeMaskClassifier
+    from edgemask.experiments.own import compare, tune
     from edgemask.graph import Contract, Graph, as_graph, collect
     from edgemask.model import Model, load_model
     from edgemask.protocol import Protocol, leave_one_out
@@ -45,10 +46,12 @@ _MODULES = {
     "as_graph": "graph",
     "benchmark": "data",
     "collect": "graph",
+    "compare": "experiments.own",
     "leave_one_out": "protocol",
     "load_model": "model",
     "read_graph": "data",
     "recipe": "config",
+    "tune": "experiments.own",
     "write_graph": "data",
 }
 
@@ -70,10 +73,12 @@ __all__ = [
     "as_graph",
     "benchmark",
     "collect",
+    "compare",
     "leave_one_out",
     "load_model",
     "read_graph",
     "recipe",
+    "tune",
     "write_graph",
 ]
 

@@ -79,6 +79,10 @@ class RaceWarning(UserWarning):
     """A race ended, but its best candidate is hardly better than a guess."""
 
 
+class FailedRunWarning(UserWarning):
+    """A run of a comparison has no score. The message says why."""
+
+
 class CoverageWarning(UserWarning):
     """A graph to predict lies outside what the training sources cover."""
 

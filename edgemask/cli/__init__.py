@@ -36,6 +36,7 @@ COMMANDS = {
     "plan": ("plan", "Predict the time and memory of a fit before it runs."),
     "methods": ("bench", "List the methods, or the hyper-parameters of one method."),
     "bench": ("bench", "Run methods on a benchmark and print a table."),
+    "compare": ("compare", "Compare methods on your own graphs."),
     "tune": ("tune", "Search hyper-parameters using only the labels of the source graphs."),
     "data": ("data", "List, describe, verify and download benchmark data."),
     "results": ("results", "Verify and pack the records of runs."),

@@ -20,8 +20,9 @@ from edgemask.experiments.records import ResultStore
 from edgemask.experiments.runner import Settings
 from edgemask.experiments.slurm import job_file
 from edgemask.experiments.slurm import shard as part
+from edgemask.experiments.stored import OWN
 from edgemask.report.comparison import Comparison
-from edgemask.report.page import benchmark_sections, write_report
+from edgemask.report.page import benchmark_sections, own_sections, write_report
 from edgemask.report.render import (
     csv_text,
     latex,
@@ -252,8 +253,12 @@ def report(
 def _page(store: ResultStore, target: Path) -> dict[str, Any]:
     """Write the report page, and return its file name, number of records and size."""
     if not len(store):
-        raise InputError(f"there are no records in {store.root}: `edgemask bench` and `edgemask reproduce` write them")
-    sections = paper("suites").sections(store, TEMPORAL) if in_checkout() else benchmark_sections(store)
+        raise InputError(
+            f"there are no records in {store.root}: `edgemask bench`, `compare` and `reproduce` write them"
+        )
+    sections = benchmark_sections(store)
+    if in_checkout() and any(record["benchmark"] != OWN for record in store):
+        sections = [*paper("suites").sections(store, TEMPORAL), *own_sections(store)]
     path = write_report(store, sections, target)
     return {"output": path, "records": len(store), "bytes": path.stat().st_size}
 

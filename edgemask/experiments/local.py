@@ -103,6 +103,23 @@ class Local:
                 worker.stop()
 
 
+class InProcess:
+    """An executor that runs tasks in this process, one after the other.
+
+    Args:
+        settings: Data root, device and cache.
+    """
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+
+    def run(self, tasks: Sequence[Task]) -> Generator[Event]:
+        """Run the tasks and yield their events."""
+        for i, task in enumerate(tasks):
+            yield i, Started()
+            yield i, perform(task, self.settings)
+
+
 class Worker:
     """A process that runs one task at a time.
 

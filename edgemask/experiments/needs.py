@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from edgemask.data import benchmark
 from edgemask.experiments.auto import AutoRun
 from edgemask.experiments.plan import Plan, plan
 from edgemask.experiments.plan.race import RacePlan, plan_race
 from edgemask.experiments.records import Task, canonical, missing_files
 from edgemask.experiments.run import Run
 from edgemask.experiments.runner import Settings, domains_of
+from edgemask.experiments.stored import benchmark_of
 from edgemask.training.candidates import AUTO_RECIPE, choose_candidates
 
 MARGIN = 1.25  # factor on predicted memory
@@ -48,7 +48,7 @@ def need(task: Task, settings: Settings) -> Need:
     """
     if not isinstance(task, Run | AutoRun):
         return unknown(settings)
-    if missing_files(benchmark(task.benchmark), task.protocol, settings.store()):
+    if missing_files(benchmark_of(task), task.protocol, settings.store()):
         return unknown(settings)
     graphs = domains_of(task, settings)
     sources, validation = ([graphs[name] for name in own] for own in (task.protocol.sources, task.protocol.validation))

@@ -15,6 +15,7 @@ import gc
 import hashlib
 import json
 import lzma
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
@@ -38,6 +39,7 @@ RESULTS_REVISION = "0.3.0"
 Record = dict[str, Any]
 REQUIRED = ("key", "digest", "benchmark", "options", "protocol", "recipe", "seed", "data", "code", "metrics")
 DECIDING = ("benchmark", "options", "protocol", "method", "candidates", "kind", "seed", "code", "also")
+LONGEST = 60  # characters of a protocol's name in the name of a file
 PARTS = ("curves", "explorer")  # fields that `pack` stores apart, because they are large
 
 
@@ -302,6 +304,7 @@ class ResultStore:
 def file_name(record: Record) -> str:
     """Return the name of a record's own file."""
     transfer = record["protocol"]["name"].replace("→", "-to-").replace(",", "-").replace("+", "-").replace("–", "-")
+    transfer = re.sub(r'[\\/:*?"<>|\x00-\x1f]', "-", transfer)[:LONGEST]  # users choose the names of their graphs
     return f"{transfer}-seed{record['seed']}-{record['key']}.json"
 
 

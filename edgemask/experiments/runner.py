@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import torch
 
-from edgemask.data import Store, benchmark
+from edgemask.data import Store
 from edgemask.enrich import Cache, default_cache
 from edgemask.errors import DataError, InputError
 from edgemask.experiments.records import (
@@ -35,6 +35,7 @@ from edgemask.experiments.records import (
     load_domains,
     missing_files,
 )
+from edgemask.experiments.stored import benchmark_of, find_benchmark
 from edgemask.graph import Graph
 from edgemask.protocol import Protocol as Split
 from edgemask.runtime.device import resolve_device
@@ -131,7 +132,7 @@ def perform(task: Task, settings: Settings) -> Outcome:
 def _outcome(task: Task, settings: Settings) -> Outcome:
     try:
         store = settings.store()
-        if files := missing_files(benchmark(task.benchmark), task.protocol, store):
+        if files := missing_files(benchmark_of(task), task.protocol, store):
             return MissingData(socket.gethostname(), str(store.root), tuple(files))
         domains = domains_of(task, settings)
         cache = default_cache() if settings.cache is None else Cache(settings.cache)
@@ -151,7 +152,8 @@ def domains_of(task: Task, settings: Settings) -> dict[str, Graph]:
 
 @lru_cache(maxsize=HELD)
 def _domains(name: str, options: str, protocol: Split, settings: Settings) -> dict[str, Graph]:
-    return load_domains(benchmark(name), protocol, settings.store(), json.loads(options))
+    given = json.loads(options)
+    return load_domains(find_benchmark(name, given, protocol), protocol, settings.store(), given)
 
 
 def out_of_memory(outcome: Outcome) -> bool:
@@ -276,7 +278,7 @@ def fetch(tasks: Sequence[Task], settings: Settings) -> list[str]:
         A message for each file that could not be downloaded.
     """
     store, errors = settings.store(), list[str]()
-    wanted = dict.fromkeys(f for t in tasks for d in t.protocol.domains for f in benchmark(t.benchmark).files(d))
+    wanted = dict.fromkeys(f for t in tasks for d in t.protocol.domains for f in benchmark_of(t).files(d))
     for file in [] if store.offline else wanted:
         if not store.has(file):
             try:

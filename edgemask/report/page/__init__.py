@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from edgemask.data import BENCHMARKS, benchmark
 from edgemask.errors import MissingDependencyError
-from edgemask.experiments.records import RESULTS_REVISION, Record, ResultStore
+from edgemask.experiments.own import record_frame
+from edgemask.experiments.records import RESULTS_REVISION, Record, ResultStore, canonical
+from edgemask.experiments.stored import OWN
 from edgemask.methods.registry import METHODS, method_spec
-from edgemask.report.comparison import Comparison
+from edgemask.report.comparison import MAJORITY, Comparison
+from edgemask.report.own import table
 from edgemask.report.page.data import embed, finite
 from edgemask.report.render import (
     ROOM,
@@ -76,13 +79,32 @@ def benchmark_sections(store: ResultStore) -> list[Section]:
     """
     groups: dict[str, dict[str, dict[tuple[str, int], Record]]] = {}
     for record in store:
-        if "method" in record:
+        if "method" in record and record["benchmark"] != OWN:
             rows = groups.setdefault(record["benchmark"], {})
             rows.setdefault(_row(record), {}).setdefault((record["protocol"]["name"], record["seed"]), record)
-    return [
+    sections = [
         Section(name, name, [benchmark_table(f"{name}, percent", {r: list(u.values()) for r, u in rows.items()})])
         for name, rows in groups.items()
     ]
+    return [*sections, *own_sections(store)]
+
+
+def own_sections(store: ResultStore) -> list[Section]:
+    """Return one section per set of the user's own graphs, with a table of the methods."""
+    groups: dict[str, dict[str, list[Record]]] = {}
+    for record in store:
+        if record["benchmark"] == OWN:
+            of = canonical([record["options"], record["protocol"]["metrics"]])
+            row = _row(record) if "method" in record else MAJORITY
+            groups.setdefault(of, {}).setdefault(row, []).append(record)
+    sections = []
+    for n, rows in enumerate(groups.values()):
+        first = next(iter(rows.values()))[0]
+        metrics, graphs = first["protocol"]["metrics"], ", ".join(first["options"]["graphs"])
+        frame = record_frame(rows)
+        tables = [table(frame, title=f"{m}, percent", metric=m, name=f"{OWN}-{n}") for m in metrics]
+        sections.append(Section(f"{OWN}-{n}", f"{graphs} ({first['options']['split']})", tables))
+    return sections
 
 
 def _row(record: Record) -> str:
@@ -90,7 +112,8 @@ def _row(record: Record) -> str:
     known = method_spec(record["method"]).recipe.to_json() if record["method"] in METHODS else {}
     options = benchmark(record["benchmark"]).options if record["benchmark"] in BENCHMARKS else {}
     changed = [f"{k}={v}" for k, v in record["recipe"].items() if k in known and v != known[k]]
-    changed += [f"{k}={v}" for k, v in record["options"].items() if v != options.get(k)]
+    own = record["benchmark"] == OWN  # its options identify the graphs
+    changed += [] if own else [f"{k}={v}" for k, v in record["options"].items() if v != options.get(k)]
     raced = tuple(record.get("candidates", DEFAULTS))
     changed += [] if raced == DEFAULTS else [f"of {', '.join(raced)}"]
     changed += [] if record["code"] == RESULTS_REVISION else [f"(results of revision {record['code']})"]
@@ -271,4 +294,4 @@ def _seeds(c: Comparison) -> str:
     return count_range(counts) if counts else ""
 
 
-__all__ = ["Section", "benchmark_sections", "page", "write_report"]
+__all__ = ["Section", "benchmark_sections", "own_sections", "page", "write_report"]
