@@ -32,8 +32,9 @@ from edgemask.cli.running import open_store, run_tasks
 from edgemask.config import parse_settings
 from edgemask.estimator import AUTO
 from edgemask.experiments import runner
-from edgemask.experiments.own import Study, check_values, makers, task_frame
+from edgemask.experiments.own import check_values, task_frame
 from edgemask.experiments.records import ResultStore
+from edgemask.experiments.study import Study, makers
 from edgemask.report.own import paired, table
 from edgemask.report.page import Section, write_report
 from edgemask.report.render import p_text, rich_table
@@ -129,7 +130,9 @@ def compare(
             "runs": frame.to_dict("records"),
             "tables": [described(t) for t in tables],
             "tests": [row | {"metric": m} for m, own in tests.items() for row in own.to_dict("records")],
-            "failures": [f"{r['method']} {r['protocol']} seed {r['seed']}: {r['failed']}" for _, r in failures.iterrows()],
+            "failures": [
+                f"{r['method']} {r['protocol']} seed {r['seed']}: {r['failed']}" for _, r in failures.iterrows()
+            ],
         }
 
         def print_text() -> None:

@@ -107,7 +107,16 @@ def tune(
             store = Store(data_root, offline=offline or None)
             for p in protocols:
                 searches += _benchmark_searches(
-                    benchmark, p, store, method, recipe, values, seed=seed, trials=trials, results=results, device=device
+                    benchmark,
+                    p,
+                    store,
+                    method,
+                    recipe,
+                    values,
+                    seed=seed,
+                    trials=trials,
+                    results=results,
+                    device=device,
                 )
         else:
             for name in method:

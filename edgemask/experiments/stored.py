@@ -20,8 +20,8 @@ from edgemask.protocol import Protocol
 
 OWN = "own"  # the benchmark of the user's own graphs in records
 FOLDER = "graphs"  # below the folder of the results
-CARD = Card(**dict.fromkeys(("nodes", "edges", "features", "labels", "shift", "split", "metric"), ""), title="own graphs",
-            licence="", origin="", citation="")  # fmt: skip
+TOPICS = ("nodes", "edges", "features", "labels", "shift", "split", "metric", "licence", "origin", "citation")
+CARD = Card("own graphs", **dict.fromkeys(TOPICS, ""))
 
 
 def content_hash(graph: Graph) -> str:
