@@ -95,7 +95,7 @@ def compare(
 
     Examples:
         >>> from edgemask import benchmark, compare
-        >>> graphs = benchmark("synthetic").load(nodes=60)
+        >>> graphs = benchmark("synthetic").load(nodes=80)
         >>> frame = compare(graphs.values(), ["erm-gcn"], seeds=1, settings={"epochs": 2}, references=False)
         >>> frame[["method", "target", "sources", "seed"]].values.tolist()[0]
         ['erm-gcn', 'alpha', 'beta+gamma', 0]

@@ -195,15 +195,12 @@ class Study:
         scale: bool = True,
     ) -> Study:
         """Read graphs and check that they fit together; see `compare` for the arguments and errors."""
-        given = {
-            "graph": _converted(graphs, "graph", read),
-            "target": _converted(targets, "target", read),
-            "validation": _converted(validation, "validation", read),
-        }
-        named = _distinct([graph for own in given.values() for graph in own])
-        every, start = list(named), len(given["graph"])
-        sources, tested, scored = every[:start], every[start : start + len(given["target"])], every[start:]
-        scored = scored[len(tested) :]
+        roles = [
+            _converted(values, prefix, read)
+            for values, prefix in ((graphs, "graph"), (targets, "target"), (validation, "validation"))
+        ]
+        named = _distinct([graph for own in roles for graph in own])
+        sources, tested, scored = (tuple(graph.name for graph in own) for own in roles)
         if not tested and len(sources) < 2:
             raise GraphError(
                 f"without a target, each graph is left out in turn, which needs at least 2 graphs, got {len(sources)}; "
@@ -213,12 +210,10 @@ class Study:
             raise GraphError("no graphs to train on were given")
         if tested:
             name = f"{'+'.join(sources)}→{','.join(tested)}"
-            one = Protocol(name, tuple(sources), tuple(tested), tuple(metrics), tuple(scored), seeds)
+            one = Protocol(name, sources, tested, tuple(metrics), scored, seeds)
             protocols: tuple[Protocol, ...] = (one,)
         else:
-            protocols = tuple(
-                replace(p, validation=tuple(scored)) for p in leave_one_out(sources, metrics, repeats=seeds)
-            )
+            protocols = tuple(replace(p, validation=scored) for p in leave_one_out(sources, metrics, repeats=seeds))
         for protocol in protocols:  # errors of graphs and metrics, before anything is trained
             _check_labels(protocol, named)
             majority_metrics(protocol, aligned(named, protocol, scale))
