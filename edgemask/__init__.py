@@ -24,24 +24,29 @@ if TYPE_CHECKING:
     from edgemask.data import BENCHMARKS, Store, benchmark, read_graph, write_graph
     from edgemask.errors import DataError, EdgemaskError, GraphError, InputError
     from edgemask.estimator import EdgeMaskClassifier
-    from edgemask.graph import Graph, collect
+    from edgemask.graph import Contract, Graph, as_graph, collect
+    from edgemask.model import Model, load_model
     from edgemask.protocol import Protocol, leave_one_out
 
 _MODULES = {
     "BENCHMARKS": "data",
     "RECIPES": "config",
+    "Contract": "graph",
     "DataError": "errors",
     "EdgeMaskClassifier": "estimator",
     "EdgemaskError": "errors",
     "Graph": "graph",
     "GraphError": "errors",
     "InputError": "errors",
+    "Model": "model",
     "Protocol": "protocol",
     "Recipe": "config",
     "Store": "data",
+    "as_graph": "graph",
     "benchmark": "data",
     "collect": "graph",
     "leave_one_out": "protocol",
+    "load_model": "model",
     "read_graph": "data",
     "recipe": "config",
     "write_graph": "data",
@@ -50,19 +55,23 @@ _MODULES = {
 __all__ = [
     "BENCHMARKS",
     "RECIPES",
+    "Contract",
     "DataError",
     "EdgeMaskClassifier",
     "EdgemaskError",
     "Graph",
     "GraphError",
     "InputError",
+    "Model",
     "Protocol",
     "Recipe",
     "Store",
     "__version__",
+    "as_graph",
     "benchmark",
     "collect",
     "leave_one_out",
+    "load_model",
     "read_graph",
     "recipe",
     "write_graph",

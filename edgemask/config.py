@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from edgemask.errors import InputError
-from edgemask.legal import Legal, is_number
+from edgemask.legal import Legal, did_you_mean, is_number
 
 Gate = Literal["message", "attention", "softmax"]
 EdgeInput = Literal["origin", "structure", "predictions"]
@@ -138,7 +138,8 @@ def resolve_hparams(declared: Mapping[str, HyperParameter], given: Mapping[str, 
     for name in given:
         if name not in declared:
             known = ", ".join(declared) or "none"
-            raise InputError(f"this method has no hyper-parameter {name!r} (it has: {known})")
+            near = did_you_mean(name, declared)
+            raise InputError(f"this method has no hyper-parameter {name!r} (it has: {known}){near}")
     return {name: h.legal.check(name, given.get(name, h.default)) for name, h in declared.items()}
 
 
@@ -232,7 +233,7 @@ class Recipe:
     # Inference
     test_graph: Literal["original", "enriched"] = _choice("original", ("original", "enriched"))  # edges to predict on
     test_mask: Literal["ones", "zeros", "masknet"] = _choice("ones", ("ones", "zeros", "masknet"))  # mask in prediction
-    alpha: tuple[float, ...] = (0.0,)  # strengths α of logit propagation; selection chooses among several
+    alpha: tuple[float, ...] = (0.0,)  # strengths α of logit propagation, or one; selection chooses among several
     steps: int = _number(20, 0)  # steps of logit propagation
 
     # Selection of the epoch and of α
@@ -257,9 +258,11 @@ class Recipe:
     def _check_tuples(self) -> None:
         if not (isinstance(self.mask_inputs, tuple) and all(name in EDGE_INPUTS for name in self.mask_inputs)):
             raise InputError(f"mask_inputs must be a tuple of {', '.join(EDGE_INPUTS)}, got {self.mask_inputs!r}")
-        if not (isinstance(self.alpha, tuple) and self.alpha and all(is_number(a) and 0 <= a < 1 for a in self.alpha)):
-            raise InputError(f"alpha must be a tuple of at least one number in [0, 1), got {self.alpha!r}")
-        object.__setattr__(self, "alpha", tuple(float(a) for a in self.alpha))
+        alpha: Any = (self.alpha,) if is_number(self.alpha) else self.alpha
+        if not (isinstance(alpha, tuple) and alpha and all(is_number(a) and 0 <= a < 1 for a in alpha)):
+            legal = "a number in [0, 1) or a tuple of at least one number in [0, 1)"
+            raise InputError(f"alpha must be {legal}, got {self.alpha!r}")
+        object.__setattr__(self, "alpha", tuple(float(a) for a in alpha))
         names = [pair[0] for pair in self.hyper if isinstance(pair, tuple) and len(pair) == 2]
         if not isinstance(self.hyper, tuple) or len(names) != len(self.hyper) or names != sorted(set(names)):
             raise InputError(f"hyper must be a tuple of (name, value) pairs sorted by name, got {self.hyper!r}")
@@ -306,7 +309,7 @@ class Recipe:
         names = [f.name for f in dataclasses.fields(self)]
         for name in changes:
             if name not in names:
-                raise InputError(f"no setting {name!r} (settings: {', '.join(names)})")
+                raise InputError(f"no setting {name!r} (settings: {', '.join(names)}){did_you_mean(name, names)}")
         return dataclasses.replace(self, **changes)
 
     @property
@@ -394,7 +397,7 @@ def recipe(name: str = "robust", **overrides: Any) -> Recipe:
     100
     """
     if name not in RECIPES:
-        raise InputError(f"no recipe {name!r} (recipes: {', '.join(RECIPES)})")
+        raise InputError(f"no recipe {name!r} (recipes: {', '.join(RECIPES)}){did_you_mean(name, RECIPES)}")
     return RECIPES[name].replace(**overrides)
 
 

@@ -42,7 +42,7 @@ from edgemask.nn.gat import MaskedGAT, MaskedGATLayer
 from edgemask.nn.kernels import LARGEST, SLOPE
 from edgemask.nn.kernels.reference import segment_max, segment_sum
 from edgemask.nn.nodes import head_logits
-from edgemask.nn.propagate import propagate_weighted
+from edgemask.nn.propagation import propagate_weighted
 from edgemask.nn.tensors import Edges, GraphTensors, SparseMatrix, features, rows
 from edgemask.seeds import numpy_stream
 
@@ -124,9 +124,10 @@ def explain_prediction(
     """Explain predictions by the effect of each edge on the predicted class of the node that it ends in.
 
     The explained prediction is the one that is made: the mean of the members' calibrated probabilities, each computed
-    on the edges and with the test mask of its recipe, and propagated over the graph. An edge has a weight w, which acts
+    on the edges and with the test mask of its recipe, and propagated over the graph. An edge has a factor w, which acts
     wherever the edge is used: in the network and in the propagation. w = 1 gives the prediction, and w = 0 gives the
-    prediction without the edge. If the graph holds both directions of an edge, they count as one edge, with one weight.
+    prediction without the edge. If the graph holds both directions of an edge, they count as one edge, with one factor.
+    In a graph with edge weights, w is relative to the weight that the graph gives to the edge.
 
     There is one row for each explained node and each edge of the graph that ends in it, in the order of `nodes`, and
     for each node from the largest |derivative| to the smallest:
@@ -148,7 +149,7 @@ def explain_prediction(
     Edges that end elsewhere can affect a node as well, but have no row. A test mask of the MaskNet
     (`test_mask = "masknet"`) is constant in `derivative`, and computed again without the edge in `change`. If a pair of
     nodes is both an original edge and an enriched edge on which a member predicts (`test_graph = "enriched"`), the
-    enriched edge stays when the original one is removed.
+    enriched edge stays, with weight 1, when the original one is removed.
 
     The effects are computed in double precision. A member without propagation costs a backward pass over the
     neighbourhood of each node; a member with propagation costs one over the whole graph. Every removed edge costs a
@@ -331,7 +332,8 @@ class _ReadingEdges:
             position = torch.arange(original.num_real, device=device)
             return cls(original, position, torch.zeros_like(position, dtype=torch.bool), original.origin)
         whole = enriched(recipe, domain.graph, device, cache)
-        bare = dataclasses.replace(whole, graph=domain.graph.replace(edges=np.empty((2, 0), dtype=np.int64)))
+        no_edges = domain.graph.replace(edges=np.empty((2, 0), dtype=np.int64), weights=None)
+        bare = dataclasses.replace(whole, graph=no_edges)
         edges, added = (sampled_edges(recipe, graph, seed, device) for graph in (whole, bare))
         position, _ = _find(original, edges)
         at, found = _find(original, added)
@@ -344,8 +346,10 @@ class _ReadingEdges:
         kept = torch.ones(edges.num_real, dtype=torch.bool, device=edges.src.device)
         kept[self.position[removed[~stays]]] = False
         origin = edges.origin.index_copy(0, self.position[removed[stays]], self.origin[removed[stays]])
-        real = edges.real[kept]
-        return Edges.build(edges.src[real], edges.dst[real], edges.num_nodes, origin[kept]), kept
+        real, weight = edges.real[kept], edges.weight
+        if weight is not None:
+            weight = weight.index_fill(0, self.position[removed[stays]], 1)[kept]
+        return Edges.build(edges.src[real], edges.dst[real], edges.num_nodes, origin[kept], weight), kept
 
 
 def _find(edges: Edges, among: Edges) -> tuple[Tensor, Tensor]:
@@ -373,7 +377,7 @@ class _Part:
 
 
 class _EdgeFunction:
-    """The probabilities that a member predicts for a graph, as a function of the weights of its original edges.
+    """The probabilities that a member predicts for a graph, as a function of the factors of its original edges.
 
     Args:
         member: The member.
@@ -395,7 +399,7 @@ class _EdgeFunction:
         (p,) = propagated(self.recipe, domain.edges, logits, [member.propagation])
         self.probabilities = tempered(p, member.temperature)
 
-        self.network, self.separate = _with_weights(method.networks["task"].eval())
+        self.network = _with_presence(method.networks["task"].eval())
         self.parameters = {name: p.detach().double() for name, p in self.network.named_parameters()}
         self.edges = _on_device(self.reading.edges, self.device)  # members that predict in blocks have them on the host
         self.neighbours: Neighbours | None = None
@@ -409,29 +413,29 @@ class _EdgeFunction:
         self._forward: tuple[Tensor, Tensor] | None = None
 
     def derivative(self, node: int, label: int) -> tuple[float, Tensor]:
-        """Return a node's probability of a class, and its derivative by the weight of each directed original edge."""
+        """Return a node's probability of a class, and its derivative by the factor of each directed original edge."""
         part, row = self._part(node)
         if part is not self._whole or self._forward is None:
-            weight = torch.ones(self.domain.edges.num_real, dtype=torch.float64, device=self.device, requires_grad=True)
-            out = self._outputs(weight, self.mask, part)
+            factor = torch.ones(self.domain.edges.num_real, dtype=torch.float64, device=self.device, requires_grad=True)
+            out = self._outputs(factor, self.mask, part)
             if part is self._whole:
-                self._forward = weight, out
+                self._forward = factor, out
         else:
-            weight, out = self._forward
+            factor, out = self._forward
         p = self._probabilities(out, row)[label]
         gradient = None
         if p.requires_grad:  # a network that uses no edges has no gradient
-            (gradient,) = torch.autograd.grad(p, weight, retain_graph=part is self._whole, allow_unused=True)
-        return float(p.detach()), torch.zeros_like(weight) if gradient is None else gradient
+            (gradient,) = torch.autograd.grad(p, factor, retain_graph=part is self._whole, allow_unused=True)
+        return float(p.detach()), torch.zeros_like(factor) if gradient is None else gradient
 
     def without(self, node: int, label: int, removed: Array) -> float:
         """Return a node's probability of a class if some directed original edges are removed."""
         part, row = self._part(node)
         gone = torch.from_numpy(removed)
-        weight = torch.ones(self.domain.edges.num_real, dtype=torch.float64, device=self.device)
-        weight[gone.to(self.device)] = 0
+        factor = torch.ones(self.domain.edges.num_real, dtype=torch.float64, device=self.device)
+        factor[gone.to(self.device)] = 0
         with torch.no_grad():
-            return float(self._probabilities(self._outputs(weight, self._test_mask(gone), part), row)[label])
+            return float(self._probabilities(self._outputs(factor, self._test_mask(gone), part), row)[label])
 
     @cached_property
     def _original(self) -> Edges:
@@ -470,23 +474,28 @@ class _EdgeFunction:
             mask[kept] = mask_of(masked(self.method), self.domain, rest).double()
         return mask.to(self.device)
 
-    def _outputs(self, weight: Tensor, mask: Tensor, part: _Part) -> Tensor:
+    def _outputs(self, factor: Tensor, mask: Tensor, part: _Part) -> Tensor:
         """Return the propagated logits or probabilities of a part of the graph.
 
         Args:
-            weight: Weight of each original edge.
+            factor: Factor of each original edge.
             mask: Test mask of each edge of the network.
             part: The part of the graph. If predictions are propagated, it must be the whole graph.
         """
         position, stays = self.reading.position.to(self.device), self.reading.added.to(self.device)
-        in_network = torch.ones_like(mask).index_copy(0, position, torch.where(stays, 1.0, weight))[part.real]
-        mask = mask[part.real]
-        s = torch.stack([in_network, mask], dim=1) if self.separate else in_network * mask
-        out: Tensor = functional_call(self.network, self.parameters, (part.x, part.edges, s))
+        presence = torch.ones_like(mask).index_copy(0, position, torch.where(stays, 1.0, factor))
+        if self.edges.weight is not None:
+            weight = self.edges.weight.double()
+            own = weight[
+                position
+            ]  # where an enriched edge stays, the weight moves to 1 as the original edge is removed
+            mask = mask * weight.index_copy(0, position, torch.where(stays, 1 + factor * (own - 1), own))
+        edges = part.edges.with_weight(presence[part.real])
+        out: Tensor = functional_call(self.network, self.parameters, (part.x, edges), {"mask": mask[part.real]})
         how = self.member.propagation
         if how.of == "probabilities":
             out = activated(self.recipe, out)
-        return propagate_weighted(self._original, out, how.alpha, self.recipe.steps, weight)
+        return propagate_weighted(self._original, out, how.alpha, self.recipe.steps, factor)
 
     def _probabilities(self, out: Tensor, row: int) -> Tensor:
         """Return the calibrated probabilities of one node from the result of `_outputs`."""
@@ -501,8 +510,9 @@ def _on_device(edges: Edges, device: torch.device) -> Edges:
     """Return edges on a device."""
     if edges.src.device == device:
         return edges
-    src, dst = edges.src[edges.real], edges.dst[edges.real]
-    return Edges.build(src.to(device), dst.to(device), edges.num_nodes, edges.origin.to(device))
+    weight = None if edges.weight is None else edges.weight.to(device)
+    src, dst = edges.edge_index.to(device)
+    return Edges.build(src, dst, edges.num_nodes, edges.origin.to(device), weight)
 
 
 class _Products:
@@ -522,26 +532,27 @@ class _Products:
         return self.products[key][1]
 
 
-def _with_weights(network: nn.Module) -> tuple[nn.Module, bool]:
-    """Return a network whose edges have weights, and whether it takes them separately from the mask.
+def _with_presence(network: nn.Module) -> nn.Module:
+    """Return a network in which an edge of weight 0 is removed, and an edge of weight 1 has the mask alone.
 
-    In almost all networks a mask of 0 removes the edge, so that mask and weight can be multiplied. The exception is a
-    GAT with the gates `message` and `attention`, where the mask is also a term of the attention. The edges of the
-    returned copy have both, in two columns.
+    In almost all networks a mask of 0 removes the edge, and the weight multiplies the mask. The exception is a GAT with
+    the gates `message` and `attention`, where the mask is also a term of the attention. In the returned copy the weight
+    acts separately from the mask.
     """
     if not any(isinstance(m, MaskedGATLayer) and m.gate != "softmax" for m in network.modules()):
-        return network, False
+        return network
     network = copy.deepcopy(network)
     for module in list(network.modules()):
         if isinstance(module, MaskedGAT):
             module.layers = nn.ModuleList(_WeightedGATLayer(layer) for layer in module.layers)
-    return network, True
+    return network
 
 
 class _WeightedGATLayer(nn.Module):
     """A masked GAT layer in which an edge of weight w counts like w equal edges.
 
-    With the notation of `edgemask.nn.attention`, α_k(e) = w_e exp(e_k(e)) / Σ w exp(e_k), summed over the edges into v.
+    With the notation of `edgemask.nn.attention`, where s is the mask alone, α_k(e) = w_e exp(e_k(e)) / Σ w exp(e_k),
+    summed over the edges into v.
     """
 
     def __init__(self, layer: nn.Module):
@@ -551,9 +562,9 @@ class _WeightedGATLayer(nn.Module):
         self.send = layer.send
 
     def collect(self, edges: Edges, s: Tensor, z: Tensor) -> Tensor:
-        """Return the attention-weighted sum of the messages. The columns of `s` are the weights and the mask."""
+        """Return the attention-weighted sum of the messages, with the weights of the edges and the mask `s`."""
         at_src, at_dst = head_logits(z, self.layer.a_src, self.layer.a_dst)
-        weight, mask = (edges.spread(column).unsqueeze(1) for column in s.unbind(1))
+        weight, mask = (edges.beside_loops(values).unsqueeze(1) for values in (edges.weight, s))
         logits = F.leaky_relu(rows(at_src, edges.src) + rows(at_dst, edges.dst) + mask * self.layer.c, SLOPE)
         # An edge of weight 0 is removed, so it must not set the scale of the others.
         largest = segment_max(edges, logits.detach().masked_fill(weight == 0, -torch.inf))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from edgemask.methods.edgemask import Game
 from edgemask.methods.sources import draw_edges, enriched, reading_domain
 from edgemask.nn.blocks import mask_logits_in_blocks
 from edgemask.nn.masknet import EdgeFacts, MaskNet
-from edgemask.nn.propagate import propagate, propagate_each
+from edgemask.nn.propagation import propagate, propagate_each
 from edgemask.nn.tensors import Edges, GraphTensors
 from edgemask.runtime.precision import precision
 from edgemask.seeds import torch_stream
@@ -76,25 +76,50 @@ class Member:
     propagation: Propagation
     temperature: float = 1.0
 
-    def probabilities(self, graph: Graph, *, seed: int = 0, cache: Cache | None = None) -> Array:
-        """Return the calibrated N × C class probabilities of a graph. Its labels are not used."""
-        method, domain = self.method, reading_domain(self.method.recipe, graph, self.method.device)
+    def probabilities(
+        self, graph: Graph, *, seed: int = 0, cache: Cache | None = None, domain: GraphTensors | None = None
+    ) -> Array:
+        """Return the calibrated N × C class probabilities of a graph.
+
+        Args:
+            graph: The graph. Its labels are not used.
+            seed: Seed of the sample of enriched edges, if the recipe predicts on the enriched graph.
+            cache: Where enrichment is cached.
+            domain: The tensors of the graph, if `reading_domain` has already returned them.
+        """
+        method = self.method
+        domain = reading_domain(method.recipe, graph, method.device) if domain is None else domain
         logits = raw_logits(method, domain, reading_edges(method.recipe, domain, seed, cache))
         (p,) = propagated(method.recipe, domain.edges, logits, [self.propagation])
         return tempered(p, self.temperature)
 
 
 def mean_probabilities(members: Sequence[Member], graph: Graph, *, seed: int = 0, cache: Cache | None = None) -> Array:
-    """Return the mean of the members' class probabilities.
+    """Return the mean of the members' class probabilities. The members share the tensors of the graph.
+
+    Args:
+        members: The members.
+        graph: The graph. Its labels are not used.
+        seed: Seed of the sample of enriched edges, if a member predicts on the enriched graph.
+        cache: Where enrichment is cached.
 
     Raises:
         GraphError: A probability is not finite.
     """
-    p = np.asarray(np.mean([m.probabilities(graph, seed=seed, cache=cache) for m in members], axis=0))
+    domains: dict[Any, GraphTensors] = {}
+    parts = []
+    for member in members:
+        recipe, device = member.method.recipe, member.method.device
+        place = device, recipe.inference_batch is None
+        if place not in domains:
+            domains[place] = reading_domain(recipe, graph, device)
+        parts.append(member.probabilities(graph, seed=seed, cache=cache, domain=domains[place]))
+    p = np.asarray(np.mean(parts, axis=0))
     if not np.isfinite(p).all():
-        node = int(np.flatnonzero(~np.isfinite(p).all(1))[0])
+        row = int(np.flatnonzero(~np.isfinite(p).all(1))[0])
+        node = row if graph.node_ids is None else graph.node_ids.tolist()[row]
         raise GraphError(
-            f"graph {graph.name!r}: the prediction of node {node} is not finite; its features are too large, or the "
+            f"graph {graph.name!r}: the prediction of node {node!r} is not finite; its features are too large, or the "
             "model's weights are not finite"
         )
     return p

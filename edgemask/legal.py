@@ -72,7 +72,8 @@ class Legal:
             InputError: The value is not legal. The message names the setting, the legal values and the value.
         """
         if not self.allows(value):
-            raise InputError(f"{name} must be {self}, got {value!r}")
+            near = did_you_mean(value, map(str, self.choices))
+            raise InputError(f"{name} must be {self}, got {value!r}{near}")
         if value is None or self.choices:
             return value
         return int(value) if self.whole else float(value)
@@ -98,5 +99,6 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
     >>> did_you_mean("zzz", ["epochs", "lr"])
     ''
     """
-    near = get_close_matches(str(name), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = get_close_matches(str(name), list(known), n=5, cutoff=0.6)
+    swapped = [other for other in near if sorted(other) == sorted(str(name))]  # the same letters in another order
+    return f"; did you mean {(swapped or near)[0]!r}?" if near else ""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from edgemask.errors import MetricError
 from edgemask.graph import Graph
+from edgemask.legal import did_you_mean
 
 Array = npt.NDArray[Any]
 
@@ -90,9 +91,11 @@ def parse(metric: str) -> tuple[str, tuple[int, ...]]:
     >>> parse("accuracy"), parse("f1:1")
     (('accuracy', ()), ('f1', (1,)))
     """
+    if not isinstance(metric, str):
+        raise MetricError(f"metric must be the name of one metric, such as 'micro_f1', got {metric!r}")
     kind, _, argument = metric.partition(":")
     if kind not in METRICS:
-        raise MetricError(f"no metric {metric!r} (metrics: {', '.join(METRICS)})")
+        raise MetricError(f"no metric {metric!r} (metrics: {', '.join(METRICS)}){did_you_mean(kind, METRICS)}")
     if kind != "f1":
         if metric != kind:
             raise MetricError(f"metric {metric!r}: {kind} does not take an argument")
@@ -103,14 +106,15 @@ def parse(metric: str) -> tuple[str, tuple[int, ...]]:
 
 
 def scored_nodes(graph: Graph) -> Array:
-    """Return a boolean mask of the labelled nodes, within the mask `eval` if the graph has one."""
-    return graph.labelled & graph.masks.get("eval", np.ones(graph.num_nodes, dtype=bool))
+    """Return a boolean mask of the labelled nodes, within the mask `eval` if the graph has one, else within `test`."""
+    mask = graph.masks.get("eval", graph.masks.get("test"))
+    return graph.labelled if mask is None else graph.labelled & mask
 
 
 def score(
     metrics: Sequence[str], graph: Graph, probabilities: Array, *, nodes: Array | None = None
 ) -> dict[str, float]:
-    """Compute metrics on the labelled nodes of a graph. If it has a mask `eval`, only nodes of the mask are used.
+    """Compute metrics on the labelled nodes of a graph. If it has a mask `eval` or `test`, only its nodes are used.
 
     If nodes have several labels, `hits` uses all of them, and the other metrics use the first one.
 
@@ -118,7 +122,7 @@ def score(
         metrics: Names of the metrics, such as `"accuracy"` or `"f1:1"`.
         graph: A graph with labels.
         probabilities: N × C class probabilities of all nodes.
-        nodes: Boolean mask of the nodes to score. By default all labelled nodes of the mask `eval`.
+        nodes: Boolean mask of the nodes to score. By default `scored_nodes(graph)`.
 
     Returns:
         The values by metric.

@@ -1,28 +1,41 @@
 """A fitted model: its members, what was chosen and why, and the file that holds it.
 
-A model predicts the mean of its members' class probabilities. A fit of a single method has one member.
+A model predicts the mean of its members' class probabilities. A fit of a single method has one member. This module
+loads no training code, so that a model can be used where nothing is trained (`load_model`).
 """
 
 from __future__ import annotations
 
+import copy
+import os
+import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from edgemask._version import __version__
 from edgemask.config import Recipe
-from edgemask.coverage import GraphSummary
+from edgemask.coverage import Finding, GraphSummary, compare
+from edgemask.data import read_graph
 from edgemask.enrich import Cache
-from edgemask.errors import CheckpointError, EdgemaskError
-from edgemask.graph import Array, Graph
+from edgemask.errors import CheckpointError, CoverageWarning, EdgemaskError, GraphError, GraphWarning
+from edgemask.graph import Array, Contract, Graph, as_graph, is_sequence
 from edgemask.inference import Member, Propagation, mean_probabilities
 from edgemask.methods.edgemask import Game
 from edgemask.methods.registry import method_spec
 from edgemask.runtime import checkpoint
+from edgemask.runtime.device import resolve_device
+from edgemask.runtime.threads import SHORT, threads_for
+
+LARGE = 200_000  # nodes; larger graphs are predicted in blocks
+BLOCK = 50_000  # nodes of a block, unless the recipe or the user says otherwise
+INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True)
@@ -85,6 +98,8 @@ class Model:
         sources: Content hash of each source graph by name.
         summaries: Summaries of the graphs that the model was trained and selected on.
         notes: What a user should know: candidates that failed, a budget that ended the race.
+        contract: Columns and classes of all graphs of the model. None: as many columns as the members take.
+        read: Options with which files and objects of other libraries are converted to graphs.
     """
 
     members: list[Member]
@@ -98,19 +113,86 @@ class Model:
     sources: dict[str, str] = field(default_factory=dict)
     summaries: list[GraphSummary] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    contract: Contract | None = None
+    read: dict[str, Any] = field(default_factory=dict)
 
     @property
     def num_features(self) -> int:
         """Number of feature columns of every graph."""
         return self.members[0].method.num_features
 
+    @property
+    def classes_(self) -> Array:
+        """The classes, as `predict` returns them: integers if all names are integers, else text."""
+        integers = all(INTEGER.fullmatch(name) for name in self.classes)
+        return np.array([int(name) for name in self.classes] if integers else self.classes)
+
+    def graph(self, value: Any, *, labels: bool = False, name: str = "graph") -> Graph:
+        """Return a graph in the form that the model takes: columns and classes matched by name, columns scaled.
+
+        Args:
+            value: A graph in any accepted form, or a path.
+            labels: Whether the labels are needed. If not, they are removed.
+            name: Name of the graph if it has none.
+
+        Raises:
+            InputTypeError: The value is not a graph.
+            GraphError: The graph cannot be used with this model.
+        """
+        text = {"text": self.contract.text_columns} if self.contract and self.contract.text_columns else {}
+        with warnings.catch_warnings():
+            if not labels:  # a graph to predict need not have the column of the labels
+                warnings.filterwarnings("ignore", ".*so the graph has no labels", GraphWarning)
+            graph = to_graph(value, name, {**self.read, **text})
+        contract = self.contract or Contract(self.num_features, self.classes)
+        return contract.aligned(graph, labels=labels)
+
+    def predict_proba(self, value: Any) -> Any:
+        """Return the N × C class probabilities of a graph's nodes. Labels are not used.
+
+        A `CoverageWarning` says if the graph lies outside what the sources cover.
+
+        Args:
+            value: A graph in any accepted form, or a path. A list of graphs gives a list of results.
+
+        Raises:
+            InputTypeError: The value is not a graph.
+            GraphError: The graph cannot be used with this model, or a probability is not finite.
+        """
+        if is_sequence(value):
+            return [self.covered_probabilities(self.graph(one, name=f"graph-{i}")) for i, one in enumerate(value)]
+        return self.covered_probabilities(self.graph(value))
+
+    def covered_probabilities(self, graph: Graph) -> Array:
+        """Return `probabilities(graph)`, with a `CoverageWarning` if the graph lies outside what the sources cover."""
+        p = self.probabilities(graph)
+        if outside := [f.message for f in self.findings(graph, p) if f.outside]:
+            message = f"graph {graph.name!r} differs from the sources: {'; '.join(outside)}"
+            warnings.warn(message, CoverageWarning, stacklevel=3)
+        return p
+
+    def predict(self, value: Any) -> Any:
+        """Return the most probable class of every node, as a value of `classes_`. See `predict_proba`."""
+        p = self.predict_proba(value)
+        return [self.classes_[one.argmax(1)] for one in p] if isinstance(p, list) else self.classes_[p.argmax(1)]
+
+    def findings(self, graph: Graph, p: Array) -> list[Finding]:
+        """Compare a graph and its class probabilities with the sources."""
+        return compare(self.summaries, GraphSummary.of(graph, p)) if self.summaries else []
+
     def probabilities(self, graph: Graph, *, cache: Cache | None = None) -> Array:
-        """Return the N × C class probabilities of a graph. Its labels are not used.
+        """Return the N × C class probabilities of a graph in the model's form. Its labels are not used.
+
+        A graph of more than 200,000 nodes is predicted in blocks of 50,000 nodes, unless the recipe says otherwise.
 
         Raises:
             GraphError: A probability is not finite.
         """
-        return mean_probabilities(self.members, graph, seed=self.seed, cache=cache)
+        members = self.members
+        if graph.num_nodes > LARGE:
+            members = [m if m.method.recipe.inference_batch else _in_blocks(m, BLOCK) for m in members]
+        with threads_for([graph], SHORT):
+            return mean_probabilities(members, graph, seed=self.seed, cache=cache)
 
     def with_inference_batch(self, size: int) -> Model:
         """Return the model with members that predict in blocks of `size` nodes.
@@ -118,9 +200,7 @@ class Model:
         Raises:
             InputError: The size is not legal.
         """
-        for member in self.members:
-            member.method.recipe = member.method.recipe.replace(inference_batch=size)
-        return self
+        return replace(self, members=[_in_blocks(member, size) for member in self.members])
 
     def save(self, path: str | Path, params: Mapping[str, Any]) -> None:
         """Write the model to one safetensors file. Times are left out, so that equal models have equal files.
@@ -140,6 +220,8 @@ class Model:
             "leaderboard": [asdict(replace(s, seconds=0.0)) for s in self.leaderboard],
             "expected": None if self.expected is None else asdict(self.expected),
             "summaries": [s.to_json() for s in self.summaries],
+            "contract": None if self.contract is None else self.contract.to_json(),
+            "read": self.read,
             **{name: getattr(self, name) for name in _PLAIN},
         }
         checkpoint.write(path, "model", tensors, meta)
@@ -167,6 +249,8 @@ class Model:
                 leaderboard=[Standing(**s) for s in meta["leaderboard"]],
                 expected=None if meta["expected"] is None else Expected(**meta["expected"]),
                 summaries=[GraphSummary.from_json(s) for s in meta["summaries"]],
+                contract=_contract(meta),
+                read={k: tuple(v) if isinstance(v, list) else v for k, v in meta.get("read", {}).items()},
                 **plain,
             )
             params = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["params"].items()}
@@ -175,6 +259,59 @@ class Model:
         if not model.members:
             raise CheckpointError(f"{path} does not hold a usable model: it has no members")
         return model, params
+
+
+def load_model(path: str | Path, *, device: str = "auto", inference_batch: int | None = None) -> Model:
+    """Return a fitted model for prediction, without loading training code.
+
+    Args:
+        path: The model file.
+        device: `cpu`, `cuda`, `cuda:N`, or `auto` (`cuda` if there is a GPU, else `cpu`).
+        inference_batch: If given, predict in blocks of this many nodes.
+
+    Raises:
+        CheckpointError: The file is damaged, or is not a model.
+        InputError: The device or `inference_batch` cannot be used.
+    """
+    model, _ = Model.load(path, resolve_device(device))
+    return model if inference_batch is None else model.with_inference_batch(inference_batch)
+
+
+def to_graph(value: Any, name: str, options: Mapping[str, Any]) -> Graph:
+    """Return a graph in any accepted form, or the graph of a path.
+
+    Args:
+        value: The graph or path.
+        name: Name of the graph if it has none.
+        options: Options of the conversion. Column names are used for tables only.
+
+    Raises:
+        InputTypeError: The value is not a graph.
+        GraphError: It does not describe a valid graph, or there is no such file.
+    """
+    if not isinstance(value, str | Path):
+        return as_graph(value, name, options)
+    if not os.path.exists(value) and "," not in str(value):
+        raise GraphError(f"{value if str(value).isprintable() else repr(value)}: no such file or folder")
+    table = Path(value).is_dir() or "," in str(value)
+    return read_graph(value, **{k: v for k, v in options.items() if table or k != "text"})
+
+
+def _contract(meta: Mapping[str, Any]) -> Contract:
+    """Return the contract of a model file. Files of earlier versions have none: columns are matched by position."""
+    width, classes = meta["num_features"], tuple(meta["classes"])
+    contract = Contract.from_json(meta["contract"]) if meta.get("contract") else Contract(width, classes)
+    scaled = (contract.scaled, contract.means, contract.scales)
+    if (contract.num_features, contract.classes) != (width, classes) or len({*map(len, scaled)}) > 1:
+        raise ValueError("its columns and classes contradict each other")
+    return contract
+
+
+def _in_blocks(member: Member, size: int) -> Member:
+    """Return a member that predicts in blocks of `size` nodes. It shares the networks."""
+    method = copy.copy(member.method)
+    method.recipe = method.recipe.replace(inference_batch=size)
+    return replace(member, method=method)
 
 
 _PLAIN = ("classes", "rule", "metric", "seed", "histories", "sources", "notes")  # fields that are JSON values

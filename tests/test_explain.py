@@ -26,7 +26,7 @@ from edgemask.methods.edgemask import Game
 from edgemask.methods.erm import ERM
 from edgemask.methods.flood import FLOOD
 from edgemask.nn.gat import MaskedGAT
-from edgemask.nn.propagate import propagate, propagate_weighted
+from edgemask.nn.propagation import propagate, propagate_weighted
 from edgemask.nn.sgc import SGC
 from edgemask.nn.tensors import GraphTensors, features
 from edgemask.training.fit import Fit
@@ -56,7 +56,14 @@ def random_graph(n: int = 24, *, undirected: bool = True, sparse: bool = False) 
     return Graph("random", sp.csr_array(x) if sparse else x, pairs, y, undirected=undirected, duplicates="merge")
 
 
+def weighted(graph: Graph) -> Graph:
+    """The graph with random weights, the same in both directions of an edge."""
+    at_nodes = np.random.default_rng(1).random(graph.num_nodes)
+    return graph.replace(weights=0.2 + at_nodes[graph.edges].sum(0))
+
+
 GRAPH = random_graph()
+WEIGHTED = weighted(GRAPH)
 
 
 def untrained(make: type[Method] = ERM, seed: int = 0, **settings: Any) -> Method:
@@ -77,7 +84,8 @@ def member(how: Propagation | str = "none", temperature: float = 1.0, **settings
 def without(graph: Graph, u: int, v: int) -> Graph:
     """The graph without the edge between two nodes, in either direction."""
     ends = np.sort(graph.edges, axis=0)
-    return graph.replace(edges=graph.edges[:, (ends != np.sort([[u], [v]], axis=0)).any(0)])
+    kept = (ends != np.sort([[u], [v]], axis=0)).any(0)
+    return graph.replace(edges=graph.edges[:, kept], weights=None if graph.weights is None else graph.weights[kept])
 
 
 # ---- an independent prediction with edge weights, with dense matrices in float64 -------------------------------------
@@ -91,9 +99,9 @@ def dense(graph: Graph, w: Tensor) -> Tensor:
     return a
 
 
-def dense_gat(network: MaskedGAT, x: Tensor, a: Tensor, mask: float) -> Tensor:
-    """A GAT in which the weight of an edge multiplies its exponential, and all edges have the same mask."""
-    s, h = torch.full_like(a, mask).fill_diagonal_(1), x
+def dense_gat(network: MaskedGAT, x: Tensor, a: Tensor, s: Tensor) -> Tensor:
+    """A GAT in which the factor `a` of an edge multiplies its exponential, and `s` is its mask times its weight."""
+    h = x
     for i, layer in enumerate(network.layers):
         z = (h @ layer.linear.weight).view(len(x), layer.heads, layer.width)
         at_dst, at_src = ((z * vector).sum(2) for vector in (layer.a_dst, layer.a_src))
@@ -108,15 +116,17 @@ def dense_gat(network: MaskedGAT, x: Tensor, a: Tensor, mask: float) -> Tensor:
 def weighted_prediction(members: Sequence[Member], graph: Graph, w: Tensor) -> Tensor:
     """The mean probabilities of a graph whose edges have weights, for members that predict with s = 1."""
     domain, total = GraphTensors.of(graph), torch.zeros(())
+    own = torch.ones_like(w) if graph.weights is None else torch.tensor(graph.weights, dtype=torch.float64)
     for m in members:
         network, recipe = copy.deepcopy(m.method.networks["task"]).double().eval(), m.method.recipe
         if isinstance(network, MaskedGAT) and recipe.gate != "softmax":
-            start = dense_gat(network, domain.x.double(), dense(graph, w), mask=float(recipe.test_mask == "ones"))
+            s = dense(graph, own * float(recipe.test_mask == "ones"))
+            start = dense_gat(network, domain.x.double(), dense(graph, w), s)
         else:
-            start = network(domain.x.double(), domain.edges, w)
+            start = network(domain.x.double(), domain.edges, mask=w)
         probable = (lambda z: z.sigmoid()) if recipe.loss == "binary" else lambda z: z.softmax(1)
         start = z = start if m.propagation.of == "logits" else probable(start)
-        a = dense(graph, w)
+        a = dense(graph, w * own)
         scale = a.sum(1).rsqrt()
         for _ in range(recipe.steps):
             z = m.propagation.alpha * (scale.unsqueeze(1) * a * scale) @ z + (1 - m.propagation.alpha) * start
@@ -315,6 +325,64 @@ def test_members_that_predict_in_blocks_have_the_same_explanation(test_mask: str
     settings = {"mask": True, "test_graph": "enriched", "test_mask": test_mask}
     whole, blocks = (explain_prediction([member(how, inference_batch=size, **settings)], GRAPH) for size in (None, 7))
     pd.testing.assert_frame_equal(whole, blocks, rtol=1e-4, atol=1e-6)
+
+
+# ---- graphs with edge weights ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("backbone", "how"), [pair for pair in product(BACKBONES, PROPAGATIONS) if pair != ("mlp", "none")]
+)
+def test_derivatives_in_a_weighted_graph(backbone: str, how: str) -> None:
+    assert_derivatives_are_central_differences([member(how, backbone=backbone)], WEIGHTED, [0, 7])
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_derivatives_of_every_gate_in_a_weighted_graph(gate: str) -> None:
+    assert_derivatives_are_central_differences([member("logits", backbone="gat", gate=gate)], WEIGHTED, [0, 7])
+
+
+@PROPAGATED
+@EVERY_BACKBONE
+def test_changes_in_a_weighted_graph(backbone: str, how: str) -> None:
+    members = [member(how, backbone=backbone)]
+    table = explain_prediction(members, WEIGHTED, [0, 7], drops=100)
+    assert_changes_are_exact(table, members, WEIGHTED)
+    if backbone != "mlp" or how != "none":
+        assert not np.allclose(table["probability"], explain_prediction(members, GRAPH, [0, 7])["probability"])
+
+
+@pytest.mark.parametrize("test_mask", ["ones", "masknet"])
+@pytest.mark.parametrize("inference_batch", [None, 7])
+@pytest.mark.parametrize(
+    ("backbone", "gate"), [("gcn", "message"), *(("gat", gate) for gate in GATES)], ids=["gcn", *GATES]
+)
+def test_changes_of_enriched_predictions_in_a_weighted_graph(
+    backbone: str, gate: str, inference_batch: int | None, test_mask: str
+) -> None:
+    settings = {"backbone": backbone, "gate": gate, "test_graph": "enriched", "test_mask": test_mask}
+    names = ("origin", "structure", "predictions")
+    members = [member("logits", mask=True, mask_inputs=names, inference_batch=inference_batch, **settings)]
+    assert_changes_are_exact(explain_prediction(members, WEIGHTED, [0, 7], drops=100), members, WEIGHTED)
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_an_enriched_edge_that_stays_has_weight_1(gate: str) -> None:
+    x = [[1.0, 0.0, 0.2, 0.0], [1.0, 0.1, 0.0, 0.3], [0.0, 1.0, 0.5, 0.0], [0.1, 1.0, 0.0, 0.0]]
+    knn = Graph("knn", x, [[0, 2], [1, 3]], weights=[3.0, 0.2], undirected=True)
+    settings = {"test_graph": "enriched", "k": 1, "clusters": 0, "knn_ratio": 1.0, "backbone": "gat", "gate": gate}
+    members = [member(**settings)]
+    table = explain_prediction(members, knn)
+    assert (table["change"].abs() > 1e-5).all()
+    assert_changes_are_exact(table, members, knn)
+
+
+def test_weights_of_one_give_the_explanation_of_no_weights() -> None:
+    members = [member("logits"), member(backbone="gat")]
+    ones = GRAPH.replace(weights=np.ones(GRAPH.num_edges))
+    pd.testing.assert_frame_equal(
+        explain_prediction(members, ones), explain_prediction(members, GRAPH), rtol=1e-4, atol=1e-6
+    )
 
 
 # ---- methods with their own networks or logits -----------------------------------------------------------------------

@@ -13,10 +13,19 @@ from edgemask.data.synthetic import demo_family
 from edgemask.enrich import Cache
 from edgemask.explain import edge_mask
 from edgemask.graph import Graph
-from edgemask.inference import enriched_edges, probabilities, raw_logits, reading_edges, to_probabilities
+from edgemask.inference import (
+    Member,
+    Propagation,
+    enriched_edges,
+    mask_of,
+    probabilities,
+    raw_logits,
+    reading_edges,
+    to_probabilities,
+)
 from edgemask.methods.edgemask import Game
 from edgemask.methods.erm import ERM
-from edgemask.nn.propagate import propagate
+from edgemask.nn.propagation import propagate, propagate_weighted
 from edgemask.nn.tensors import GraphTensors
 from edgemask.training.fit import Fit
 
@@ -30,6 +39,28 @@ TARGET = GraphTensors.of(C.without_labels())
 
 def trained(**changes) -> Game:
     return Fit(Game, TINY.replace(**changes), [A]).run()[0].method
+
+
+# ---- edge weights ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"test_graph": "enriched"}, {"inference_batch": 9}, {"test_mask": "masknet"}])
+def test_probabilities_are_those_of_the_network_and_propagation_with_weights(settings):
+    method = trained(**settings)
+    graph = C.replace(weights=np.random.default_rng(0).random(C.num_edges) * 3).without_labels()
+    domain = GraphTensors.of(graph)
+    edges = reading_edges(method.recipe, domain, 0)
+    s = mask_of(method, domain, edges) if settings.get("test_mask") else None
+    with torch.no_grad():
+        total = edges.weight if s is None else s * edges.weight
+        logits = method.networks["task"].eval()(domain.x, edges.with_weight(None), mask=total)
+        smooth = propagate_weighted(
+            domain.edges.with_weight(None), logits, 0.8, method.recipe.steps, domain.edges.weight
+        )
+    p = Member("m", method, Propagation(0.8)).probabilities(graph)
+    np.testing.assert_allclose(p, smooth.double().softmax(1).numpy(), atol=1e-5)
+    np.testing.assert_allclose(probabilities(method, graph, 0.8), p, atol=1e-6)
+    assert not np.allclose(p, Member("m", method, Propagation(0.8)).probabilities(C.without_labels()), atol=1e-4)
 
 
 # ---- edges -----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgemask.errors import InputError
-from edgemask.legal import Legal, is_number
+from edgemask.legal import Legal, did_you_mean, is_number
 
 INTEGER, SHARE = Legal(1, whole=True), Legal(0, 1, open_low=True, open_high=True)
 
@@ -63,3 +63,11 @@ def test_booleans_and_infinite_values_are_not_numbers() -> None:
     assert is_number(1)
     assert is_number(0.5)
     assert not any(map(is_number, (True, math.nan, -math.inf, 10**400, "1", None)))
+
+
+def test_the_nearest_name_is_suggested() -> None:
+    assert did_you_mean("erm-gnc", ["erm-gcn", "erm-mlp"]) == "; did you mean 'erm-gcn'?"
+    assert did_you_mean("cake", ["erm-gcn", "erm-mlp"]) == ""
+    assert did_you_mean(3, ["erm-gcn"]) == ""
+    with pytest.raises(InputError, match=r"must be one of gcn, gat, got 'gnc'; did you mean 'gcn'\?$"):
+        Legal(choices=("gcn", "gat")).check("backbone", "gnc")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 import warnings
@@ -15,19 +16,23 @@ from typer.core import TyperCommand, TyperGroup
 
 from edgemask._version import __version__
 from edgemask.cli.common import err, out
+from edgemask.cli.json_output import print_document
 from edgemask.errors import EdgemaskError
+from edgemask.legal import did_you_mean
 
 ISSUES = "https://github.com/edgemask/edgemask/issues"
-USER_ERROR, BUG = 2, 70  # exit statuses
+USER_ERROR, BUG, INTERRUPTED, CLOSED_PIPE = 2, 70, 130, 141  # exit statuses
+EPILOG = "Exit status: 0 success, 1 some runs or files failed, 2 an error in the input, 70 a bug, 130 interrupted."
+ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # some versions of typer have a copy of click inside
 
 # Commands by name: the module that defines each, and its line in the list of commands. A module is imported when its
 # command runs, so that `edgemask --help` does not load torch.
 COMMANDS = {
-    "fit": ("graphs", "Train a model on labelled source graphs."),
-    "predict": ("graphs", "Predict the class of every node of a graph."),
-    "evaluate": ("graphs", "Score a trained model on a labelled graph."),
-    "explain": ("graphs", "Show the edges that predictions depend on."),
-    "theory": ("graphs", "Check the paper's theory on a trained model."),
+    "fit": ("fit", "Train a model on labelled source graphs."),
+    "predict": ("predict", "Predict the class of every node of one or several graphs."),
+    "evaluate": ("evaluate", "Score a trained model on a labelled graph."),
+    "explain": ("explain", "Show the edges that predictions depend on."),
+    "theory": ("explain", "Check the paper's theory on a trained model."),
     "plan": ("plan", "Predict the time and memory of a fit before it runs."),
     "methods": ("bench", "List the methods, or the hyper-parameters of one method."),
     "bench": ("bench", "Run methods on a benchmark and print a table."),
@@ -42,6 +47,14 @@ COMMANDS = {
 }
 
 
+class Interrupted(Exception):
+    """The user stopped a command. The message says how to continue."""
+
+
+class OutputClosed(Exception):
+    """The reader of the output, such as `head`, has ended."""
+
+
 class LazyGroup(TyperGroup):
     """A group whose commands are imported when they are used. The list of commands needs no import."""
 
@@ -52,7 +65,7 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """Return a command, or None. While the help is printed, return a stand-in with the summary only."""
+        """Return a command, or None. While commands are listed, return a stand-in with the summary only."""
         if name not in COMMANDS:
             return None
         module, summary = COMMANDS[name]
@@ -63,6 +76,13 @@ class LazyGroup(TyperGroup):
             return _join_lines(typer.main.get_command(app))
         return _join_lines(typer.main.get_group(app).commands[name])
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name, the command and the other arguments. An error names the nearest command."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {name!r}{did_you_mean(name, COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help without importing any command."""
         self.listing = True
@@ -70,6 +90,23 @@ class LazyGroup(TyperGroup):
             super().format_help(ctx, formatter)
         finally:
             self.listing = False
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete a command's name without importing any command."""
+        self.listing = True
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self.listing = False
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command. Ctrl-C and a closed output become errors, for which typer does not end the process."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted(str(error) or "interrupted") from error
+        except BrokenPipeError as error:
+            raise OutputClosed from error
 
 
 def _join_lines(command: Any) -> Any:
@@ -84,10 +121,10 @@ def _join_lines(command: Any) -> Any:
 app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EPILOG,
 )
 
 
@@ -107,21 +144,12 @@ def edgemask(
     """Graph domain generalisation: train a node classifier on a few labelled graphs and use it on a new graph."""
 
 
-def _message(error: Exception) -> str:
-    """Return the message of an expected error on one line."""
-    if isinstance(error, MemoryError):
-        return "not enough memory"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
-    return " ".join(str(error).splitlines())
-
-
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
     """Print a warning of edgemask as one line, and any other warning as Python does."""
     if category.__module__.startswith("edgemask"):
-        err.print(f"[bold yellow]warning:[/] {escape(str(message))}", highlight=False, soft_wrap=True)
+        err.print(f"[bold yellow]warning:[/] {escape(_one_line(message))}", highlight=False, soft_wrap=True)
     else:
         err.print(escape(warnings.formatwarning(message, category, filename, lineno)), highlight=False, end="")
 
@@ -131,28 +159,71 @@ def main() -> None:
 
     An error of edgemask or of the system (a missing file, a full disk) is printed as one line, and the exit status is
     2. Any other exception is a bug: it is printed with the address to report it to, and the exit status is 70. With
-    `--debug`, anywhere on the line, the traceback is printed in both cases.
+    `--debug`, anywhere on the line, the traceback is printed in both cases. With `--json`, standard output also gets
+    the error as a JSON document. After Ctrl-C the exit status is 130.
     """
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # an unencodable character must not end a command
+            stream.reconfigure(errors="replace")
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            app(arguments)
+            status = app(arguments, prog_name="edgemask", standalone_mode=False)
+            sys.stdout.flush()
+    except (BrokenPipeError, OutputClosed):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(CLOSED_PIPE)
     except Exception as error:
         if debug:
             traceback.print_exc()
-        expected = isinstance(error, EdgemaskError | MemoryError) or (isinstance(error, OSError) and error.strerror)
-        if expected:
-            message = _message(error)
-            err.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
-            sys.exit(USER_ERROR)
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{frame.filename.rpartition('site-packages/')[2]}:{frame.lineno}"
-        err.print(
-            f"[bold red]bug:[/] {escape(f'{type(error).__name__}: {error} ({place})')}\n"
-            f"This is a bug in edgemask. Please report it at {ISSUES} with the output of the same command and --debug.",
-            highlight=False,
-            soft_wrap=True,
+        sys.exit(_report(error, "--json" in arguments))
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _report(error: Exception, as_json: bool) -> int:
+    """Print an error, and return the exit status."""
+    message, status, hint = _one_line(error), USER_ERROR, ""
+    if isinstance(error, ClickException):
+        message, hint = _usage(error)
+    elif isinstance(error, Interrupted):
+        status = INTERRUPTED
+    elif isinstance(error, MemoryError):
+        message = "not enough memory"
+    elif isinstance(error, OSError) and error.strerror:
+        message = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+    elif not isinstance(error, EdgemaskError):
+        status, message = BUG, f"{type(error).__name__}: {error} ({_place(error)})"
+        hint = (
+            f"This is a bug in edgemask. Please report it at {ISSUES} with the output of the same command and --debug."
         )
-        sys.exit(BUG)
+    if as_json:
+        print_document("error", {"error": {"type": type(error).__name__, "message": message}})
+    if message:
+        word = "[bold red]bug:[/] " if status == BUG else "" if status == INTERRUPTED else "[bold red]error:[/] "
+        err.print(f"{word}{escape(message)}" + f"\n{escape(hint)}" * bool(hint), highlight=False, soft_wrap=True)
+    return status
+
+
+def _usage(error: Any) -> tuple[str, str]:
+    """Return the message and the hint of an error in the arguments; nothing if the help was printed instead."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return "", ""
+    message = _one_line(getattr(error, "message", "") or error.format_message()).rstrip(".")
+    if near := sorted(getattr(error, "possibilities", None) or ()):
+        message += f"; did you mean {near[0]!r}?"
+    elif not hasattr(error, "possibilities"):
+        message = _one_line(error.format_message())
+    command = error.ctx.command_path if getattr(error, "ctx", None) else "edgemask"
+    return message, f"`{command} --help` shows the arguments."
+
+
+def _one_line(message: object) -> str:
+    return " ".join(str(message).splitlines())
+
+
+def _place(error: Exception) -> str:
+    """Return the file and line that raised an error."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename.rpartition('site-packages/')[2]}:{frame.lineno}"

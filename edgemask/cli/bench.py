@@ -11,8 +11,25 @@ from rich.markup import escape
 from rich.table import Table
 
 from edgemask._version import __version__
-from edgemask.cli.common import Candidates, DataRoot, Device, Jobs, Offline, Ray, Seed, Settings, out, split_names, wide
+from edgemask.cli.common import (
+    Candidates,
+    DataRoot,
+    Device,
+    Jobs,
+    Offline,
+    Ray,
+    Seed,
+    Settings,
+    err,
+    out,
+    split_names,
+    wide,
+    writable_folder,
+)
+from edgemask.cli.comparisons import described
+from edgemask.cli.completion import BENCHMARK_NAMES, METHOD_NAMES, METHOD_OR_AUTO, RECIPE_NAMES
 from edgemask.cli.demo import run_demo
+from edgemask.cli.json_output import Json, output
 from edgemask.cli.running import open_store, run_tasks
 from edgemask.config import COMMON, parse_settings
 from edgemask.data import benchmark as find_benchmark
@@ -25,8 +42,11 @@ from edgemask.experiments.records import ResultStore, Task, load_domains, missin
 from edgemask.experiments.run import Run
 from edgemask.methods.registry import METHODS, cost_class, method_spec
 from edgemask.protocol import Protocol
+from edgemask.report.comparison import Comparison
 from edgemask.report.render import rich_table
 from edgemask.report.tables import benchmark_table, failures, with_oracle
+from edgemask.runtime.atomic import writable
+from edgemask.runtime.device import resolve_device
 from edgemask.training.candidates import AUTO_RECIPE, choose_candidates
 
 app = typer.Typer()
@@ -34,47 +54,94 @@ app = typer.Typer()
 
 @app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method. Without it, all methods are listed.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A method. Without it, all methods are listed.", autocompletion=METHOD_NAMES),
+    ] = None,
+    json: Json = False,
 ) -> None:
     """List the methods, or the hyper-parameters of one method.
 
     For every hyper-parameter the table shows its default, its legal values and the range that `edgemask tune` searches.
     """
-    if name is None:
-        table = Table(title="methods", title_justify="left")
-        for column in ("name", "description", "citation", "cost", "status"):
-            table.add_column(column, overflow="fold")
-        for key, spec in METHODS.items():
-            table.add_row(key, spec.summary, spec.citation, cost_class(key), spec.status)
-        wide().print(table)
-        out.print(
-            "cost: training time relative to erm-gcn. `edgemask methods NAME` lists the hyper-parameters of a method.",
-            soft_wrap=True,
+    with output("methods", json) as result:
+        if name is None:
+            rows = [_method(key) for key in METHODS]
+            result.show({"methods": rows, "hyperparameters": None}, lambda: _print_methods(rows))
+        else:
+            method_spec(name)
+            values = _hyperparameters(name)
+            fields = {"methods": [_method(name)], "hyperparameters": values}
+            result.show(fields, lambda: _print_method(_method(name), values))
+
+
+def _method(name: str) -> dict[str, Any]:
+    """Return a method as JSON values."""
+    spec = METHODS[name]
+    about = {"name": name, "description": spec.summary, "citation": spec.citation}
+    return about | {"cost": cost_class(name), "status": spec.status}
+
+
+def _hyperparameters(name: str) -> list[dict[str, Any]]:
+    """Return the hyper-parameters of a method as JSON values."""
+    spec, rows = METHODS[name], []
+    for key, hyper in {**spec.make.hyper, **COMMON}.items():
+        own = key in spec.make.hyper
+        value = dict(spec.recipe.hyper).get(key, hyper.default) if own else getattr(spec.recipe, key)
+        rows.append(
+            {
+                "name": key,
+                "default": value,
+                "low": None if hyper.choices else hyper.low,
+                "high": None if hyper.choices else hyper.high,
+                "choices": list(hyper.choices),
+                "law": hyper.law,
+                "search": None if hyper.choices else list(hyper.search_range),
+                "description": hyper.about,
+            }
         )
-        return
-    spec = method_spec(name)
+    return rows
+
+
+def _print_methods(rows: Sequence[Mapping[str, Any]]) -> None:
+    table = Table(title="methods", title_justify="left")
+    for column in ("name", "description", "citation", "cost", "status"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row.values())
+    wide().print(table)
     out.print(
-        escape(f"{name}: {spec.summary}\n{spec.citation}\nstatus: {spec.status}"), highlight=False, soft_wrap=True
+        "cost: training time relative to erm-gcn. `edgemask methods NAME` lists the hyper-parameters of a method.",
+        soft_wrap=True,
     )
+
+
+def _print_method(method: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    text = f"{method['name']}: {method['description']}\n{method['citation']}\nstatus: {method['status']}"
+    out.print(escape(text), highlight=False, soft_wrap=True)
     table = Table(title="hyper-parameters", title_justify="left")
     for column in ("name", "default", "legal values", "search range", "description"):
         table.add_column(column, overflow="fold")
-    for key, hyper in {**spec.make.hyper, **COMMON}.items():
-        low, high = hyper.search_range
-        legal = ", ".join(hyper.choices) if hyper.choices else f"{hyper.low:g} … {hyper.high:g}"
-        law = hyper.law if hyper.choices else f"{hyper.law}, {low:g} … {high:g}"
-        own = key in spec.make.hyper
-        value = dict(spec.recipe.hyper).get(key, hyper.default) if own else getattr(spec.recipe, key)
-        table.add_row(key, f"{value:g}" if not isinstance(value, str) else value, legal, law, hyper.about)
+    for row in rows:
+        value, choices = row["default"], row["choices"]
+        legal = ", ".join(choices) if choices else f"{row['low']:g} … {row['high']:g}"
+        law = row["law"] if choices else f"{row['law']}, {row['search'][0]:g} … {row['search'][1]:g}"
+        table.add_row(
+            row["name"], f"{value:g}" if not isinstance(value, str) else value, legal, law, row["description"]
+        )
     wide().print(table)
 
 
 @app.command()
 def bench(
-    benchmark: Annotated[str, typer.Argument(help="A benchmark. `edgemask data list` lists them.")],
+    benchmark: Annotated[
+        str, typer.Argument(help="A benchmark. `edgemask data list` lists them.", autocompletion=BENCHMARK_NAMES)
+    ],
     method: Annotated[
         list[str],
-        typer.Option(help="`auto`, or a method. `edgemask methods` lists them. Can be repeated."),
+        typer.Option(
+            help="`auto`, or a method. `edgemask methods` lists them. Can be repeated.", autocompletion=METHOD_OR_AUTO
+        ),
     ] = [AUTO],  # noqa: B006
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Run seeds 0 to SEEDS - 1 (default: as many as the protocol says).")
@@ -83,7 +150,10 @@ def bench(
         list[str] | None, typer.Option(help="Run only this protocol or set of protocols. Can be repeated.")
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Use the recipe robust, paper or released instead of the method's own.")
+        str | None,
+        typer.Option(
+            help="Use the recipe robust, paper or released instead of the method's own.", autocompletion=RECIPE_NAMES
+        ),
     ] = None,
     settings: Settings = [],  # noqa: B006
     option: Annotated[
@@ -106,6 +176,7 @@ def bench(
     device: Device = "auto",
     data_root: DataRoot = None,
     offline: Offline = False,
+    json: Json = False,
 ) -> None:
     """Run methods on a benchmark and print a table.
 
@@ -125,37 +196,61 @@ def bench(
         ]
         for name, label in labels.items()
     }
+    if ray is None:
+        resolve_device(device)
+    writable_folder(results)
     worker_settings = runner.Settings(data_root, offline or None, device)
-    code = run_tasks([t for own in tasks.values() for t in own], open_store(results), worker_settings, jobs, ray)
-    store = ResultStore(results)
-    groups = {label: [r for t in own if (r := store.find(t))] for label, own in tasks.items()}
-    records = [r for group in groups.values() for r in group]
-    missing = {p.name: files for p in protocols if (files := missing_files(source, p, worker_settings.store()))}
-    absent = [name for name in missing if name not in {r["protocol"]["name"] for r in records}]
-    if records:
-        title, data = f"{benchmark}: {source.card.title}, percent", worker_settings.store()
-        majority = {
-            p.name: majority_metrics(p, load_domains(source, p, data, source.options_under(p, options)))
-            for p in protocols
-            if p.name not in missing
+    with output("bench", json) as result:
+        code = run_tasks([t for own in tasks.values() for t in own], open_store(results), worker_settings, jobs, ray)
+        store = ResultStore(results)
+        groups = {label: [r for t in own if (r := store.find(t))] for label, own in tasks.items()}
+        records = [r for group in groups.values() for r in group]
+        missing = {p.name: files for p in protocols if (files := missing_files(source, p, worker_settings.store()))}
+        absent = [name for name in missing if name not in {r["protocol"]["name"] for r in records}]
+        table = None
+        if records:
+            title, data = f"{benchmark}: {source.card.title}, percent", worker_settings.store()
+            majority = {
+                p.name: majority_metrics(p, load_domains(source, p, data, source.options_under(p, options)))
+                for p in protocols
+                if p.name not in missing
+            }
+            table = benchmark_table(title, with_oracle(groups), absent, majority=majority)
+        fields = {
+            "benchmark": benchmark,
+            "results": results,
+            "records": len(records),
+            "table": None if table is None else described(table),
+            "failures": {label: failed for label, group in groups.items() if (failed := failures(group))},
+            "missing_targets": sorted({name for r in records for name in r["missing"]}),
+            "missing_files": {name: missing[name] for name in absent},
         }
-        wide().print(rich_table(benchmark_table(title, with_oracle(groups), absent, majority=majority)))
-    for label, group in groups.items():
-        if failed := failures(group):
-            out.print(escape(f"{label}: {failed}"), highlight=False, soft_wrap=True)
-    if targets := sorted({name for r in records for name in r["missing"]}):
-        out.print(escape(f"data not available: {', '.join(targets)}"), highlight=False, soft_wrap=True)
-    for name in absent:
-        out.print(escape(f"{name}: data not available: {', '.join(missing[name])}"), highlight=False, soft_wrap=True)
+        result.show(fields, lambda: _print_bench(fields, table))
     if not records:
-        out.print(
-            f"no run was possible: `edgemask data fetch {benchmark}` downloads the data or says where to get it",
-            soft_wrap=True,
-        )
-        raise typer.Exit(code or 1)
-    out.print(f"records: {results / benchmark}", markup=False, highlight=False, soft_wrap=True)
+        code = code or 1
     if code:
         raise typer.Exit(code)
+
+
+def _print_bench(fields: Mapping[str, Any], table: Comparison | None) -> None:
+    """Print the table of a benchmark, failed runs and missing data."""
+    if table is not None:
+        wide().print(rich_table(table))
+    lines = [f"{label}: {failed}" for label, failed in fields["failures"].items()]
+    if targets := fields["missing_targets"]:
+        lines.append(f"data not available: {', '.join(targets)}")
+    lines += [f"{name}: data not available: {', '.join(files)}" for name, files in fields["missing_files"].items()]
+    for line in lines:
+        out.print(escape(line), highlight=False, soft_wrap=True)
+    if table is None:
+        out.print(
+            f"no run was possible: `edgemask data fetch {fields['benchmark']}` downloads the data or says where to get "
+            "it",
+            soft_wrap=True,
+        )
+    else:
+        folder = fields["results"] / fields["benchmark"]
+        out.print(f"records: {folder}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _task_maker(
@@ -181,15 +276,25 @@ def _task_maker(
 def demo(
     picture: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("out/demo.png"),
     seed: Seed = 0,
+    json: Json = False,
 ) -> None:
     """Train on two synthetic graphs and test on a third.
 
     The graphs have the same classes but different edges. EdgeMask-DG* is compared with an MLP and a GCN.
     """
-    run_demo(wide(), picture, seed)
+    writable(picture)
+    with output("demo", json) as result:
+        _, table = run_demo(err, picture, seed)
+
+        def print_result() -> None:
+            wide().print(rich_table(table))
+            out.print(f"picture: {picture}", markup=False, highlight=False, soft_wrap=True)
+
+        result.show({"table": described(table), "picture": picture}, print_result)
 
 
 @app.command()
-def version() -> None:
+def version(json: Json = False) -> None:
     """Print the version."""
-    out.print(__version__, highlight=False)
+    with output("version", json) as result:
+        result.show({}, lambda: out.print(__version__, highlight=False))

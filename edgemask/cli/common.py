@@ -1,24 +1,24 @@
-"""Parts that the commands share: options, consoles, parsing of NAME=VALUE, tables, the progress bar."""
+"""Parts that the commands share: options, consoles, parsing and checks of their values, tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from edgemask.config import parse_settings
-from edgemask.errors import InputError
+from edgemask.cli.completion import FIT_METHODS, RECIPE_NAMES
+from edgemask.cli.console import SafeConsole
+from edgemask.errors import FileError, InputError
+from edgemask.legal import Legal, did_you_mean
+from edgemask.runtime.atomic import writable
 
-out = Console()
-err = Console(stderr=True)
+out = SafeConsole()
+err = SafeConsole(stderr=True)
 
 DataRoot = Annotated[
     Path | None,
@@ -35,7 +35,16 @@ Reading = Annotated[
     typer.Option(
         "--read",
         metavar="NAME=VALUE",
-        help="How to read graph files: undirected=true, self_loops=drop or duplicates=merge. Can be repeated.",
+        help="How to read graph files: undirected=true, self_loops=drop, duplicates=merge, isolated=error. For tables "
+        "also the columns: id=…, label=…, features=…, text=…, source=…, destination=… and weight=…, where a list is "
+        "separated by commas, as in features=age,income. Can be repeated.",
+    ),
+]
+InferenceBatch = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Process the graph in blocks of this many nodes, to save memory (default: as when the model was trained).",
     ),
 ]
 Jobs = Annotated[
@@ -60,7 +69,8 @@ Method = Annotated[
     str,
     typer.Option(
         help="`auto` lets several models compete and keeps the best. Otherwise a method (`edgemask methods` lists "
-        "them), or a recipe of edgemask-dg-star: robust, paper or released."
+        "them), or a recipe of edgemask-dg-star: robust, paper or released.",
+        autocompletion=FIT_METHODS,
     ),
 ]
 Budget = Annotated[
@@ -72,20 +82,102 @@ MaxMembers = Annotated[
 ]
 RecipeName = Annotated[
     str | None,
-    typer.Option("--recipe", help="Use the recipe robust, paper or released instead of the method's own settings."),
+    typer.Option(
+        "--recipe",
+        help="Use the recipe robust, paper or released instead of the method's own settings.",
+        autocompletion=RECIPE_NAMES,
+    ),
 ]
 
 
+GRAPH_FORMS = "a folder of CSV or Parquet files, two files `nodes.csv,edges.csv`, an .npz file or a .mat file"
+
+
 def reading(options: Sequence[str]) -> dict[str, Any]:
-    """Return the options of `--read` by name.
+    """Return the options of `--read` by name. Values are texts, since they may be names of columns.
 
     Raises:
-        InputError: A text is not a NAME=VALUE pair, or the name is not an option.
+        InputError: A text is not a NAME=VALUE pair, a name is not an option, or a value is not legal.
+
+    >>> reading(["label=grade", "features=age,7", "undirected=true"])
+    {'label': 'grade', 'features': ('age', '7'), 'undirected': True}
     """
-    values = parse_settings(options)
-    if "path" in values:
-        raise InputError("no option 'path' for reading a graph")
+    values: dict[str, Any] = {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        if not equals or not name:
+            raise InputError(f"--read: expected NAME=VALUE, got {option!r}")
+        if name not in READING:
+            near = did_you_mean(name, READING)
+            raise InputError(f"no option {name!r} for reading a graph (options: {', '.join(READING)}){near}")
+        values[name] = READING[name](name, text)
     return values
+
+
+def _text(name: str, text: str) -> str:
+    return text
+
+
+def _list(name: str, text: str) -> tuple[str, ...]:
+    return tuple(split_names(text) or ())
+
+
+def _texts(name: str, text: str) -> str | tuple[str, ...]:
+    return _list(name, text) if "," in text else text
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InputError(f"--read {name}: must be true or false, got {text!r}")
+    return text.lower() == "true"
+
+
+def _choice(*choices: str) -> Callable[[str, str], str]:
+    return lambda name, text: str(Legal(choices=choices).check(f"--read {name}:", text))
+
+
+READING: dict[str, Callable[[str, str], Any]] = {
+    "name": _text,
+    "undirected": _boolean,
+    "duplicates": _choice("error", "merge"),
+    "self_loops": _choice("error", "drop"),
+    "isolated": _choice("allow", "error"),
+    "features": _texts,
+    "label": _text,
+    "id": _text,
+    "text": _texts,
+    "source": _text,
+    "destination": _text,
+    "weight": _text,
+    "classes": _list,
+    "labels": _choice("first", "all"),
+}
+
+
+def check_inputs(paths: Sequence[Path]) -> None:
+    """Check that all files exist, before the first one is read.
+
+    Raises:
+        FileError: A file or folder does not exist.
+    """
+    for path in paths:
+        if not path.exists():
+            for part in str(path).split(","):
+                if not Path(part).exists():
+                    raise FileError(f"{part}: no such file or folder")
+
+
+def writable_folder(folder: Path) -> None:
+    """Check that files can be written to a folder. It is created if it does not exist.
+
+    Raises:
+        FileError: The folder cannot be created or written to.
+    """
+    try:
+        writable(folder / "probe")
+    except FileError as error:
+        why = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
+        raise FileError(f"files cannot be written to the folder {folder}: {why}") from error
 
 
 def split_names(text: str | None) -> list[str] | None:
@@ -132,40 +224,10 @@ def grid(title: str, rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def wide() -> Console:
+def wide() -> SafeConsole:
     """Return a console with room for a table of numbers: lines wrap on a narrow terminal, but no number is cut."""
-    return Console(width=max(out.width, 132))
+    return SafeConsole(width=max(out.width, 132))
 
 
 def _shown(value: Any) -> str:
     return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value).replace("_", " ")
-
-
-@contextmanager
-def progress(label: str, *, one_line: bool = False) -> Iterator[Callable[[Any, str], None] | None]:
-    """Show a progress bar per stage with loss, mean mask and time left. If stderr is not a terminal, show nothing.
-
-    Args:
-        label: Start of every line.
-        one_line: Show only the current stage.
-    """
-    if not err.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn())
-    tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=err, transient=True) as bar:
-
-        def on_epoch(trainer: Any, stage: str) -> None:
-            if stage not in tasks:
-                for other in tasks.values() if one_line else ():
-                    bar.update(other, visible=False)
-                tasks[stage] = bar.add_task(f"{label}, {stage}", total=trainer.method.recipe.epochs, note="")
-            last = trainer.history[-1]
-            losses = [v for k, v in last.items() if k.startswith("loss")]
-            masks = [v for k, v in last.items() if k.startswith("mask original")]
-            note = f"loss {sum(losses) / len(losses):.3f}" if losses else ""
-            note += f"  mean mask {sum(masks) / len(masks):.3f}" if masks else ""
-            bar.update(tasks[stage], completed=trainer.epoch, note=note, visible=True)
-
-        yield on_epoch

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from edgemask.cli.common import DataRoot, Offline, err, out, wide
+from edgemask.cli.completion import BENCHMARK_NAMES
+from edgemask.cli.json_output import Json, output
 from edgemask.data import BENCHMARKS, Benchmark, Store, benchmark
 from edgemask.errors import DataError
 from edgemask.protocol import Protocol
@@ -19,52 +22,80 @@ app = typer.Typer(
 )
 
 
+Name = Annotated[
+    str, typer.Argument(help="A benchmark. `edgemask data list` lists them.", autocompletion=BENCHMARK_NAMES)
+]
+Names = Annotated[
+    list[str] | None, typer.Argument(help="Names of benchmarks (default: all).", autocompletion=BENCHMARK_NAMES)
+]
+
+
 @app.command("list")
-def data_list(data_root: DataRoot = None) -> None:
+def data_list(data_root: DataRoot = None, json: Json = False) -> None:
     """List the benchmarks and show which files are missing."""
     store = Store(data_root, offline=True)
+    rows: list[dict[str, Any]] = []
+    for bench in BENCHMARKS.values():
+        available = bench.available(store)
+        absent = {f.path for d in bench.domains if d not in available for f in bench.files(d) if not store.has(f)}
+        row = {"name": bench.name, "title": bench.card.title, "domains": bench.domains, "available": available}
+        rows.append({**row, "missing_files": sorted(absent)})
+    with output("data.list", json) as result:
+        result.show({"root": store.root, "benchmarks": rows}, lambda: _print_list(store, rows))
+
+
+def _print_list(store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
     table = Table(title=f"benchmarks (data root {escape(str(store.root))})", title_justify="left")
     for column in ("name", "description", "available domains (not verified)", "missing files"):
         table.add_column(column, overflow="fold")
-    for bench in BENCHMARKS.values():
-        available = bench.available(store)
-        absent = sorted(
-            {f.path for d in bench.domains if d not in available for f in bench.files(d) if not store.has(f)}
-        )
+    for row in rows:
+        absent = row["missing_files"]
         shown = ", ".join(absent[:3]) + (f", … ({len(absent)} files)" if len(absent) > 3 else "")
-        table.add_row(bench.name, bench.card.title, f"{len(available)} of {len(bench.domains)}", shown or "–")
+        table.add_row(row["name"], row["title"], f"{len(row['available'])} of {len(row['domains'])}", shown or "–")
     wide().print(table)
 
 
 @app.command("info")
-def data_info(
-    name: Annotated[str, typer.Argument(help="A benchmark. `edgemask data list` lists them.")],
-    data_root: DataRoot = None,
-) -> None:
+def data_info(name: Name, data_root: DataRoot = None, json: Json = False) -> None:
     """Print the data card, protocols, options and files of a benchmark."""
     bench, store = benchmark(name), Store(data_root, offline=True)
+    available = bench.available(store)
+    protocols = [
+        {
+            "kind": kind,
+            "name": protocol.name,
+            "sources": protocol.sources,
+            "validation": protocol.validation,
+            "targets": protocol.targets,
+            "metrics": protocol.metrics,
+            "missing": [domain for domain in protocol.domains if domain not in available],
+        }
+        for kind, protocol in _protocols(bench)
+    ]
+    files = [{"path": store.present_alternative(f).path, "available": store.has(f)} for f in _files([name])]
+    fields: dict[str, Any] = {"name": name, "card": asdict(bench.card), "protocols": protocols}
+    fields |= {"options": dict(bench.options), "files": files}
+    with output("data.info", json) as result:
+        result.show(fields, lambda: _print_info(fields))
+
+
+def _print_info(fields: Mapping[str, Any]) -> None:
     card = Table(show_header=False, box=None, pad_edge=False)
     card.add_column(style="bold", no_wrap=True)
     card.add_column(overflow="fold")
-    for field in ("title", "nodes", "edges", "features", "labels", "shift", "split", "metric", "licence", "origin"):
-        card.add_row(field, getattr(bench.card, field))
-    card.add_row("citation", bench.card.citation)
-    if bench.card.notes:
-        card.add_row("notes", bench.card.notes)
-    available = bench.available(store)
-    for kind, protocol in _protocols(bench):
-        parts = [f"train {', '.join(protocol.sources)}"]
-        parts += [f"validate {', '.join(protocol.validation)}"] if protocol.validation else []
-        absent = [t for t in protocol.domains if t not in available]
-        note = f" [data not available: {', '.join(absent)}]" if absent else ""
-        targets = f"test {', '.join(protocol.targets)}"
-        card.add_row(kind, f"{protocol.name}: {'; '.join([*parts, targets])}; {', '.join(protocol.metrics)}{note}")
-    for option, default in bench.options.items():
+    for topic, text in fields["card"].items():
+        if text:
+            card.add_row(topic, text)
+    for protocol in fields["protocols"]:
+        parts = [f"train {', '.join(protocol['sources'])}"]
+        parts += [f"validate {', '.join(protocol['validation'])}"] if protocol["validation"] else []
+        note = f" [data not available: {', '.join(protocol['missing'])}]" if protocol["missing"] else ""
+        shown = "; ".join([*parts, f"test {', '.join(protocol['targets'])}"])
+        card.add_row(protocol["kind"], f"{protocol['name']}: {shown}; {', '.join(protocol['metrics'])}{note}")
+    for option, default in fields["options"].items():
         card.add_row("option", f"{option} = {default!r}")
-    for file in _files([name]):
-        card.add_row(
-            "file", f"{store.present_alternative(file).path} ({'available' if store.has(file) else 'missing'})"
-        )
+    for file in fields["files"]:
+        card.add_row("file", f"{file['path']} ({'available' if file['available'] else 'missing'})")
     out.print(card, markup=False, highlight=False)
 
 
@@ -75,50 +106,54 @@ def _protocols(bench: Benchmark) -> list[tuple[str, Protocol]]:
 
 
 @app.command("verify")
-def data_verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Names of benchmarks (default: all).")] = None,
-    data_root: DataRoot = None,
-) -> None:
+def data_verify(names: Names = None, data_root: DataRoot = None, json: Json = False) -> None:
     """Compare every file with its checksum.
 
     The exit status is 1 if the content of a file differs. Missing files are listed, but are not an error.
     """
-    store, altered = Store(data_root, offline=True), 0
+    store, rows = Store(data_root, offline=True), list[dict[str, Any]]()
     for file in _files(names):
-        status = store.status(file)
-        altered += status == "altered"
-        colour = {"present": "green", "missing": "yellow", "altered": "bold red"}[status]
-        out.print(f"[{colour}]{status:8}[/] {store.present_alternative(file).path}", highlight=False)
-        if status == "altered":
+        row = {"path": store.present_alternative(file).path, "status": store.status(file), "message": ""}
+        if row["status"] == "altered":
             try:
                 store.get(file)
-            except RuntimeError as error:
-                out.print(f"         {escape(str(error))}", highlight=False, soft_wrap=True)
-    if altered:
+            except DataError as error:
+                row["message"] = str(error)
+        rows.append(row)
+    with output("data.verify", json) as result:
+        result.show({"root": store.root, "files": rows}, lambda: _print_files(rows))
+    if any(row["status"] == "altered" for row in rows):
         raise typer.Exit(1)
 
 
+def _print_files(rows: Sequence[Mapping[str, Any]]) -> None:
+    for row in rows:
+        colour = {"present": "green", "missing": "yellow", "altered": "bold red"}[row["status"]]
+        out.print(f"[{colour}]{row['status']:8}[/] {escape(row['path'])}", highlight=False)
+        if row["message"]:
+            out.print(f"         {escape(row['message'])}", highlight=False, soft_wrap=True)
+
+
 @app.command("fetch")
-def data_fetch(
-    names: Annotated[list[str] | None, typer.Argument(help="Names of benchmarks (default: all).")] = None,
-    data_root: DataRoot = None,
-    offline: Offline = False,
-) -> None:
+def data_fetch(names: Names = None, data_root: DataRoot = None, offline: Offline = False, json: Json = False) -> None:
     """Download missing files from their public sources.
 
-    The checksum of every file is verified before the file is stored.
+    The checksum of every file is verified before the file is stored. The exit status is 1 if a file is not available.
     """
-    store, failed = Store(data_root, offline=offline or None), 0
-    for file in _files(names):
-        try:
-            present = store.has(file)
-            path = store.get(file)
-            state = "present" if present else "fetched"
-            out.print(f"[green]{state}[/] {escape(str(path))}", highlight=False, soft_wrap=True)
-        except DataError as error:
-            failed += 1
-            err.print(f"[bold red]failed[/]  {escape(str(error))}", highlight=False, soft_wrap=True)
-    if failed:
+    store, rows = Store(data_root, offline=offline or None), list[dict[str, Any]]()
+    with output("data.fetch", json) as result:
+        for file in _files(names):
+            try:
+                status = "present" if store.has(file) else "fetched"
+                path = store.get(file)
+                rows.append({"path": path, "status": status, "message": ""})
+                if not json:
+                    out.print(f"[green]{status}[/] {escape(str(path))}", highlight=False, soft_wrap=True)
+            except DataError as error:
+                rows.append({"path": store.root / file.path, "status": "failed", "message": str(error)})
+                err.print(f"[bold red]failed[/]  {escape(str(error))}", highlight=False, soft_wrap=True)
+        result.show({"root": store.root, "files": rows}, lambda: None)
+    if any(row["status"] == "failed" for row in rows):
         raise typer.Exit(1)
 
 

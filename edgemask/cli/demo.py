@@ -15,24 +15,26 @@ from edgemask.data import benchmark
 from edgemask.experiments.records import Record
 from edgemask.experiments.run import Run, execute
 from edgemask.methods.registry import method_spec
-from edgemask.report.render import rich_table
+from edgemask.report.comparison import Comparison
 from edgemask.report.tables import benchmark_table
 
 TARGET = "gamma"
 METHODS = ("erm-mlp", "erm-gcn", "erm-gcn-enriched", "edgemask-dg-star")
 
 
-def run_demo(console: Console, picture: Path, seed: int = 0, nodes: int = 1500) -> dict[str, list[Record]]:
-    """Train every method on two domains, test it on the third, print the table, draw the picture.
+def run_demo(
+    console: Console, picture: Path, seed: int = 0, nodes: int = 1500
+) -> tuple[dict[str, list[Record]], Comparison]:
+    """Train every method on two domains, test it on the third, draw the picture.
 
     Args:
-        console: Where to print.
+        console: Where to print what happens.
         picture: File of the picture.
         seed: Seed of the graphs and of training.
         nodes: Nodes of each graph.
 
     Returns:
-        The records by method.
+        The records by method, and their table.
     """
     start, bench = time.perf_counter(), benchmark("synthetic")
     options: dict[str, Any] = {"nodes": nodes, "seed": seed}
@@ -50,11 +52,8 @@ def run_demo(console: Console, picture: Path, seed: int = 0, nodes: int = 1500) 
         run = Run(bench.name, {**bench.options, **options}, protocol, name, demo_recipe(name), seed)
         groups[name] = [execute(run, domains, device=torch.device("cpu"))]
         console.print(f"  trained {name} ({time.perf_counter() - start:.0f} s)", highlight=False)
-    console.print()
-    console.print(rich_table(benchmark_table(f"the unseen domain {TARGET}, percent", groups)))
     draw(groups, picture)
-    console.print(f"picture: {picture}", markup=False, highlight=False, soft_wrap=True)
-    return groups
+    return groups, benchmark_table(f"the unseen domain {TARGET}, percent", groups)
 
 
 def demo_recipe(name: str) -> Recipe:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from edgemask.cli.common import (
+    GRAPH_FORMS,
     Budget,
     Candidates,
     Device,
@@ -19,21 +20,22 @@ from edgemask.cli.common import (
     Reading,
     RecipeName,
     Settings,
+    check_inputs,
+    err,
     out,
     parse_duration,
     reading,
     split_names,
     wide,
 )
-from edgemask.config import RECIPES, parse_settings
+from edgemask.cli.fit import check_method, full_recipe
+from edgemask.cli.json_output import Json, output
 from edgemask.data import read_graph
-from edgemask.errors import InputError
-from edgemask.estimator import AUTO, PARAMETERS, STAR
+from edgemask.estimator import AUTO
 from edgemask.experiments.plan import Plan, Prediction
 from edgemask.experiments.plan import plan as predict
 from edgemask.experiments.plan.race import RacePlan, fitting, plan_race
-from edgemask.graph import Graph
-from edgemask.methods.registry import method_spec
+from edgemask.runtime.device import resolve_device
 from edgemask.training.candidates import choose_candidates
 from edgemask.training.race import MAX_MEMBERS
 
@@ -42,9 +44,7 @@ app = typer.Typer()
 
 @app.command()
 def plan(
-    sources: Annotated[
-        list[Path], typer.Argument(help="Graphs to train on: .npz files, .mat files or folders of CSV files.")
-    ],
+    sources: Annotated[list[Path], typer.Argument(help=f"Graphs to train on. Each is {GRAPH_FORMS}.")],
     validation: Annotated[
         list[Path], typer.Option(help="Labelled graph used only for model selection. Can be repeated.")
     ] = [],  # noqa: B006
@@ -56,36 +56,49 @@ def plan(
     settings: Settings = [],  # noqa: B006
     read: Reading = [],  # noqa: B006
     device: Device = "auto",
+    json: Json = False,
 ) -> None:
     """Predict the time and memory of a fit before it runs.
 
     The prediction is for `edgemask fit` with the same options on this machine. A few epochs on small parts of the
     graphs are measured.
     """
-    options = parse_settings(settings)
-    for name in PARAMETERS:
-        if name in options:
-            raise InputError(f"no setting {name!r}: use the option --{name.replace('_', '-')}")
-    if method == AUTO:
-        if recipe is not None:
-            raise InputError(f"--recipe needs a single method, got method {AUTO!r}")
-        chosen, seconds = split_names(candidates), parse_duration(budget)
-        choose_candidates(chosen, [], **options)  # names and settings are checked before any graph is read
-        graphs = _read(sources, read)
-        own = choose_candidates(chosen, graphs, **options)
-        scored = _read(validation, read)
-        print_race(plan_race(graphs, own, device, validation=scored, budget=seconds, max_members=max_members))
-        return
-    for option, value in (("--candidates", candidates), ("--budget", budget)):
-        if value is not None:
-            raise InputError(f"{option} needs method {AUTO!r}, got method {method!r}")
-    name, stock = (STAR, recipe or method) if method in RECIPES else (method, recipe)
-    full = method_spec(name).under(stock, **options)
-    print_plan(predict(_read(sources, read), full, device, method=name, validation=_read(validation, read)))
+    options, values = reading(read), check_method(method, recipe, settings, candidates, budget)
+    resolve_device(device)
+    check_inputs([*sources, *validation])
+    with output("plan", json) as result:
+        graphs, scored = ([read_graph(path, **options) for path in paths] for paths in (sources, validation))
+        if method == AUTO:
+            own = choose_candidates(split_names(candidates), graphs, **values)
+            seconds = parse_duration(budget)
+            race = plan_race(graphs, own, device, validation=scored, budget=seconds, max_members=max_members)
+            result.show(described(race), lambda: print_race(race))
+        else:
+            name, full = full_recipe(method, recipe, values)
+            single = predict(graphs, full, device, method=name, validation=scored)
+            result.show(described(single), lambda: print_plan(single))
 
 
-def _read(paths: Sequence[Path], options: Sequence[str]) -> list[Graph]:
-    return [read_graph(path, **reading(options)) for path in paths]
+def described(prediction: Plan | RacePlan) -> dict[str, Any]:
+    """Return a prediction as JSON values."""
+
+    def values(names: str) -> dict[str, Any]:
+        return {name: getattr(prediction, name) for name in names.split()}
+
+    fields = values(
+        "rule nodes edges machine start_seconds enrich_seconds peak_mib free_mib host_mib host_free_mib basis"
+    )
+    fields["device"] = str(prediction.device)
+    if isinstance(prediction, Plan):
+        fields |= {"kind": "fit", "stages": [asdict(stage) for stage in prediction.stages]}
+        fields |= values("epoch_edges epoch_seconds total_seconds fits")
+        return fields | {"suggestions": [] if prediction.fits else prediction.suggestions()}
+    fits, notes = fitting(prediction)
+    columns = ("name", "first_seconds", "rounds_seconds", "final_seconds", "peak_mib", "host_mib", "failed")
+    rows = [{c: getattr(row, c) for c in columns} | {"fits": row.name in fits} for row in prediction.candidates]
+    beyond = {} if prediction.budget is None else prediction.beyond_budget()
+    fields |= {"kind": "race", "candidates": rows, "beyond_budget": beyond, "notes": notes}
+    return fields | values("least_seconds most_seconds budget max_members")
 
 
 def print_plan(prediction: Plan) -> None:
@@ -133,7 +146,7 @@ def print_race(prediction: RacePlan) -> None:
     if prediction.budget is not None:
         _say_budget(prediction, prediction.budget)
     for note in notes:
-        _say(f"note: {note}")
+        err.print(escape(f"note: {note}"), highlight=False, soft_wrap=True)
     _say(f"estimate: {prediction.basis}")
 
 

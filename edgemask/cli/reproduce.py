@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from edgemask.cli.common import DataRoot, Device, Jobs, Offline, Ray, err, out, wide
+from edgemask.cli.common import DataRoot, Device, Jobs, Offline, Ray, err, out, wide, writable_folder
+from edgemask.cli.comparisons import described
+from edgemask.cli.json_output import Json, output
 from edgemask.cli.paper import in_checkout, paper
 from edgemask.cli.running import open_store, print_rejected, run_tasks
 from edgemask.data import benchmark
@@ -17,6 +20,7 @@ from edgemask.experiments.records import ResultStore
 from edgemask.experiments.runner import Settings
 from edgemask.experiments.slurm import job_file
 from edgemask.experiments.slurm import shard as part
+from edgemask.report.comparison import Comparison
 from edgemask.report.page import benchmark_sections, write_report
 from edgemask.report.render import (
     csv_text,
@@ -28,6 +32,8 @@ from edgemask.report.render import (
     statistics_markdown,
 )
 from edgemask.report.statistics import compare
+from edgemask.runtime.atomic import replacing, writable
+from edgemask.runtime.device import resolve_device
 
 app = typer.Typer()
 Results = Annotated[Path, typer.Option(help="Folder in which the records are stored.")]
@@ -44,7 +50,7 @@ def reproduce(
         list[str] | None, typer.Argument(help="Names of tables or figures, or `all`.", metavar="NAME")
     ] = None,
     results: Results = Path("results"),
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder in which to write tables and figures.")] = Path(
+    target: Annotated[Path, typer.Option("--output", "-o", help="Folder in which to write tables and figures.")] = Path(
         "out"
     ),
     seeds: Annotated[
@@ -65,6 +71,7 @@ def reproduce(
     device: Device = "auto",
     data_root: DataRoot = None,
     offline: Offline = False,
+    json: Json = False,
 ) -> None:
     """Reproduce tables and figures of the paper.
 
@@ -73,67 +80,94 @@ def reproduce(
     command continues.
     """
     suites = paper("suites")
-    if not names:
-        listing = Table(title="tables and figures", title_justify="left")
-        for column in ("name", "description", "runs"):
-            listing.add_column(column, justify="right" if column == "runs" else "left", overflow="fold")
-        for suite in suites.SUITES.values():
-            listing.add_row(suite.name, suite.title, str(len(suite.tasks())))
-        wide().print(listing)
-        return
-    names = list(suites.SUITES) if "all" in names else names
-    tasks = [t for t in suites.all_tasks(names) if seeds is None or t.seed < seeds]
-    if shard is not None:
-        number, _, count = shard.partition("/")
-        if not (number.isdigit() and count.isdigit()):
-            raise InputError(f"--shard must be I/N with two numbers, for example 0/4, got {shard!r}")
-        tasks = part(tasks, int(number), int(count))
-    settings = Settings(data_root, offline or None, device)
-    store, code = open_store(results), 0
-    if not only_show:
-        code = run_tasks(tasks, store, settings, jobs, ray)
-        store = ResultStore(results)  # other processes may have written records meanwhile
-    if shard is None:
-        _show(names, store, output, settings)
-        if with_report:
-            out.print(_page(store, output / "report.html"), highlight=False, soft_wrap=True)
+    with output("reproduce", json) as result:
+        if not names:
+            listed = [_suite(suites.SUITES[name]) for name in suites.SUITES]
+            result.show({"suites": listed, "report": None}, lambda: wide().print(_listing(listed)))
+            return
+        names = list(suites.SUITES) if "all" in names else names
+        tasks = [t for t in suites.all_tasks(names) if seeds is None or t.seed < seeds]
+        if shard is not None:
+            number, _, count = shard.partition("/")
+            if not (number.isdigit() and count.isdigit()):
+                raise InputError(f"--shard must be I/N with two numbers, for example 0/4, got {shard!r}")
+            tasks = part(tasks, int(number), int(count))
+        if ray is None:
+            resolve_device(device)
+        if shard is None:
+            writable_folder(target)
+        settings = Settings(data_root, offline or None, device)
+        store, code = open_store(results), 0
+        if not only_show:
+            writable_folder(results)
+            code = run_tasks(tasks, store, settings, jobs, ray)
+            store = ResultStore(results)  # other processes may have written records meanwhile
+        shown = [] if shard is not None else [_written(name, store, target, settings) for name in names]
+        if shard is None and len(names) == len(suites.SUITES):
+            paper("figures").save("flow", store, target / "flow.svg")
+        page = _page(store, target / "report.html") if with_report and shard is None else None
+        fields = [
+            _suite(suite) | {"tables": list(map(described, tables)), "files": files} for suite, tables, files in shown
+        ]
+
+        def print_suites() -> None:
+            for suite, tables, files in shown:
+                for table in tables:
+                    wide().print(rich_table(table))
+                empty = f"{suite.name}: {EMPTY.get(suite.name, 'nothing to show')}"
+                message = f"{target / suite.name}.*" if files else empty
+                out.print(message, markup=False, highlight=False, soft_wrap=True)
+            if page is not None:
+                _print_page(page)
+
+        result.show({"suites": fields, "report": page and page["output"]}, print_suites)
     if code:
         raise typer.Exit(code)
 
 
-def _show(names: list[str], store: ResultStore, output: Path, settings: Settings) -> None:
-    """Print the tables of some suites, and write the tables and figures to files."""
-    suites, figures = paper("suites"), paper("figures")
-    absent = [name for name in TEMPORAL if not benchmark(name).available(settings.store())]
-    output.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        known = len(store.rejected)
-        tables = suites.suite(name).comparisons(store, absent)
-        print_rejected(store, known)
-        for table in tables:
-            wide().print(rich_table(table))
-        versus = [v for table in tables for v in (compare(table) if table.tested else [])]
-        forms = {
-            "md": "\n\n".join([markdown(t) for t in tables] + ([statistics_markdown(versus)] if versus else [])),
-            "tex": "\n\n".join([latex(t) for t in tables] + ([statistics_latex(versus)] if versus else [])),
-            "csv": "\n".join(csv_text(t) for t in tables),
-            "tests.csv": statistics_csv(versus) if versus else "",
-        }
-        written = {suffix: text for suffix, text in forms.items() if text}
-        for suffix, text in written.items():
-            (output / f"{name}.{suffix}").write_text(text, encoding="utf-8")
-        if name in figures.FIGURES and any(t.keys or name == "complexity" for t in tables):
-            figures.save(name, store, output / f"{name}.svg")
-        message = f"{output / name}.*" if written else f"{name}: {EMPTY.get(name, 'nothing to show')}"
-        out.print(message, markup=False, highlight=False, soft_wrap=True)
-    if len(names) == len(suites.SUITES):
-        figures.save("flow", store, output / "flow.svg")
+def _suite(suite: Any) -> dict[str, Any]:
+    """Return a suite as JSON values, without results."""
+    return {"name": suite.name, "title": suite.title, "runs": len(suite.tasks()), "tables": [], "files": []}
+
+
+def _listing(suites: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of all suites."""
+    listing = Table(title="tables and figures", title_justify="left")
+    for column in ("name", "description", "runs"):
+        listing.add_column(column, justify="right" if column == "runs" else "left", overflow="fold")
+    for suite in suites:
+        listing.add_row(suite["name"], suite["title"], str(suite["runs"]))
+    return listing
+
+
+def _written(
+    name: str, store: ResultStore, target: Path, settings: Settings
+) -> tuple[Any, list[Comparison], list[Path]]:
+    """Write the tables and figures of a suite, and return the suite, its tables and the files with the tables."""
+    suite, figures = paper("suites").suite(name), paper("figures")
+    absent = [temporal for temporal in TEMPORAL if not benchmark(temporal).available(settings.store())]
+    known = len(store.rejected)
+    tables = suite.comparisons(store, absent)
+    print_rejected(store, known)
+    versus = [v for table in tables for v in (compare(table) if table.tested else [])]
+    forms = {
+        "md": "\n\n".join([markdown(t) for t in tables] + ([statistics_markdown(versus)] if versus else [])),
+        "tex": "\n\n".join([latex(t) for t in tables] + ([statistics_latex(versus)] if versus else [])),
+        "csv": "\n".join(csv_text(t) for t in tables),
+        "tests.csv": statistics_csv(versus) if versus else "",
+    }
+    files = {target / f"{name}.{suffix}": text for suffix, text in forms.items() if text}
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
+    if name in figures.FIGURES and any(t.keys or name == "complexity" for t in tables):
+        figures.save(name, store, target / f"{name}.svg")
+    return suite, tables, list(files)
 
 
 @app.command()
 def slurm(
     names: Annotated[list[str], typer.Argument(help="Names of tables or figures, or `all`.", metavar="NAME")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the job file.")] = Path(
+    target: Annotated[Path, typer.Option("--output", "-o", help="Where to write the job file.")] = Path(
         "out/edgemask.sbatch"
     ),
     results: Results = Path("results"),
@@ -156,6 +190,7 @@ def slurm(
     device: Device = "auto",
     data_root: DataRoot = None,
     offline: Offline = False,
+    json: Json = False,
 ) -> None:
     """Write a Slurm job file that runs tables and figures of the paper.
 
@@ -168,6 +203,7 @@ def slurm(
         "cuda"
     ):  # the device is that of the nodes; it need not exist on this machine
         raise InputError(f"device must be auto, cpu or cuda, got {device!r}")
+    writable(target)
     if minutes is None or memory_mib is None:
         err.print(
             "predicting time and memory on this machine (give --minutes and --memory-mib to skip this)", highlight=False
@@ -186,28 +222,42 @@ def slurm(
         minutes=minutes,
         memory_mib=memory_mib,
     )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text, encoding="utf-8")
-    out.print(f"submit with: sbatch {output}", markup=False, highlight=False, soft_wrap=True)
+    with replacing(target, text=True) as sink:
+        sink.write(text)
+    with output("slurm", json) as result:
+        command = f"sbatch {target}"
+        result.show(
+            {"output": target, "command": command, "runs": len(tasks)},
+            lambda: out.print(f"submit with: {command}", markup=False, highlight=False, soft_wrap=True),
+        )
 
 
 @app.command()
 def report(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")] = Path("out/report.html"),
+    target: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")] = Path("out/report.html"),
     results: Results = Path("results"),
+    json: Json = False,
 ) -> None:
     """Write an HTML page with all tables, figures, runs and masks.
 
     The page is one file and needs no network. If edgemask does not run from a checkout of its repository, the page
     shows a table for each benchmark instead of the tables of the paper.
     """
-    out.print(_page(open_store(results), output), highlight=False, soft_wrap=True)
+    writable(target)
+    with output("report", json) as result:
+        page = _page(open_store(results), target)
+        result.show(page, lambda: _print_page(page))
 
 
-def _page(store: ResultStore, output: Path) -> str:
+def _page(store: ResultStore, target: Path) -> dict[str, Any]:
     """Write the report page, and return its file name, number of records and size."""
     if not len(store):
         raise InputError(f"there are no records in {store.root}: `edgemask bench` and `edgemask reproduce` write them")
     sections = paper("suites").sections(store, TEMPORAL) if in_checkout() else benchmark_sections(store)
-    path = write_report(store, sections, output)
-    return f"{path}: {len(store)} records, {path.stat().st_size / 2**20:.1f} MiB"
+    path = write_report(store, sections, target)
+    return {"output": path, "records": len(store), "bytes": path.stat().st_size}
+
+
+def _print_page(page: Mapping[str, Any]) -> None:
+    text = f"{page['output']}: {page['records']} records, {page['bytes'] / 2**20:.1f} MiB"
+    out.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from edgemask.cli.common import err, out
+from edgemask.cli.json_output import Json, output
 from edgemask.errors import FileError
 from edgemask.experiments.records import ResultStore, pack
 
@@ -28,30 +29,39 @@ def _existing_store(folder: Path) -> ResultStore:
 
 
 @app.command("check")
-def check_results(results: Folder = Path("results")) -> None:
+def check_results(results: Folder = Path("results"), json: Json = False) -> None:
     """Verify every record in a folder.
 
     The digest of a record shows whether it was changed after it was written. The exit status is 1 if a file is not a
     valid record.
     """
-    store = _existing_store(results)
-    out.print(f"{results}: {len(store)} records", markup=False, highlight=False, soft_wrap=True)
-    for why in store.rejected.values():
+    with output("results.check", json) as result:
+        store = _existing_store(results)
+        rejected = list(store.rejected.values())
+        text = f"{results}: {len(store)} records"
+        result.show(
+            {"folder": results, "records": len(store), "rejected": rejected},
+            lambda: out.print(text, markup=False, highlight=False, soft_wrap=True),
+        )
+    for why in rejected:
         err.print(escape(why), highlight=False, soft_wrap=True)
     if store.rejected:
         raise typer.Exit(1)
 
 
 @app.command("pack")
-def pack_results(results: Folder = Path("results")) -> None:
+def pack_results(results: Folder = Path("results"), json: Json = False) -> None:
     """Join the record files of a folder into one file per benchmark and method.
 
     Every run writes one JSON file. This command joins these files, deletes them, and compresses the training curves.
     The records and their digests stay the same, and the other commands read both forms.
     """
-    store = _existing_store(results)
-    written = pack(store)
-    for path in written:
-        out.print(str(path), markup=False, highlight=False, soft_wrap=True)
-    size = sum(path.stat().st_size for path in results.rglob("*") if path.is_file()) / 2**20
-    out.print(f"{len(store)} records in {results}, {size:.1f} MiB", markup=False, highlight=False, soft_wrap=True)
+    with output("results.pack", json) as result:
+        store = _existing_store(results)
+        written = pack(store)
+        size = sum(path.stat().st_size for path in results.rglob("*") if path.is_file())
+        lines = [*map(str, written), f"{len(store)} records in {results}, {size / 2**20:.1f} MiB"]
+        result.show(
+            {"folder": results, "records": len(store), "written": written, "bytes": size},
+            lambda: out.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True),
+        )

@@ -14,6 +14,7 @@ from edgemask.data.store import File, Store
 from edgemask.data.synthetic import SYNTHETIC
 from edgemask.data.twitch import TWITCH
 from edgemask.errors import InputError
+from edgemask.legal import did_you_mean
 
 __all__ = ["BENCHMARKS", "Benchmark", "Card", "File", "Store", "benchmark", "read_graph", "write_graph"]
 
@@ -38,5 +39,5 @@ def benchmark(name: str) -> Benchmark:
     ('acmv9', 'citationv1', 'dblpv7')
     """
     if name not in BENCHMARKS:
-        raise InputError(f"no benchmark {name!r} (benchmarks: {', '.join(BENCHMARKS)})")
+        raise InputError(f"no benchmark {name!r} (benchmarks: {', '.join(BENCHMARKS)}){did_you_mean(name, BENCHMARKS)}")
     return BENCHMARKS[name]

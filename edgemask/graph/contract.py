@@ -73,12 +73,11 @@ class Contract:
         if self.scaled:
             changes["x"] = self._standardised(changes.get("x", graph.x))
             changes["feature_names"] = self.feature_names
-        changes["text_columns"] = self.text_columns if changes.get("feature_names") else graph.text_columns
-        if not labels or not graph.classes:
-            changes["classes"] = self.classes
-        elif graph.classes != self.classes:
+        if changes:
+            changes["text_columns"] = self.text_columns
+        if graph.classes != self.classes:
             changes |= {"y": self._labels(graph), "classes": self.classes}
-        return graph.replace(**changes)
+        return graph.replace(**changes) if changes else graph  # a copy is validated, which takes time
 
     def _columns(self, graph: Graph) -> Any:
         """Return the features of a graph in the order of this contract."""
@@ -152,7 +151,8 @@ class Contract:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Contract:
         """Return the contract that `to_json` wrote."""
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+        fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+        return cls(**fields)
 
 
 def unify(graphs: Sequence[Graph], *, scale: bool = True, fitted: int | None = None) -> tuple[Contract, list[Graph]]:
@@ -173,6 +173,12 @@ def unify(graphs: Sequence[Graph], *, scale: bool = True, fitted: int | None = N
         GraphError: The graphs do not have the same columns, or two have no class in common.
     """
     names, text = _common_columns(graphs)
+    for graph in graphs if not names else ():
+        if graph.num_features != graphs[0].num_features:
+            raise GraphError(
+                f"graph {graph.name!r}, x: {graph.num_features} features, "
+                f"but graph {graphs[0].name!r} has {graphs[0].num_features}"
+            )
     contract = Contract(graphs[0].num_features if not names else len(names), _common_classes(graphs), names, text)
     aligned = [contract.aligned(graph) for graph in graphs]
     if scale and names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -17,6 +17,9 @@ from edgemask.graph.conversions import Conversions
 from edgemask.graph.structure import beside, structural_features
 
 __all__ = ["MISSING", "Array", "Graph", "collect"]
+
+# Fields of which a new value leaves the edges valid.
+EDGELESS = {"name", "x", "y", "classes", "masks", "feature_names", "text_columns"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,24 +96,24 @@ class Graph(Conversions):
         kinds = check.kinds(features)
         if kinds and self.x is not None:
             check.fail("features", "derives features from the edges, but the graph has features x; use with_structure")
-        fields: dict[str, Any] = {"node_ids": check.node_ids(self.node_ids)}
+        stored: dict[str, Any] = {"node_ids": check.node_ids(self.node_ids)}
         names: Any = self.feature_names
         if not len(names) and hasattr(self.x, "columns"):
             names = tuple(self.x.columns)
         if not kinds:
-            fields["x"] = check.features(self.x)
-        n = check.num_nodes(vars(self)) if kinds else int(fields["x"].shape[0])
-        if fields["node_ids"] is not None and len(fields["node_ids"]) != n:
-            check.fail("node_ids", f"expected {n} ids, one per row of x, got {len(fields['node_ids'])}")
-        fields["edges"], fields["weights"] = check.edges(self.edges, self.weights, n, **policies)  # type: ignore[arg-type]
+            stored["x"] = check.features(self.x)
+        n = check.num_nodes(vars(self)) if kinds else int(stored["x"].shape[0])
+        if stored["node_ids"] is not None and len(stored["node_ids"]) != n:
+            check.fail("node_ids", f"expected {n} ids, one per row of x, got {len(stored['node_ids'])}")
+        stored["edges"], stored["weights"] = check.edges(self.edges, self.weights, n, **policies)  # type: ignore[arg-type]
         if kinds:
-            x, names = structural_features(fields["edges"], n, kinds)
-            fields["x"] = check.features(x)
-        fields["y"], fields["classes"] = check.labels(self.y, self.classes, n)
-        fields["masks"] = check.masks(self.masks, n)
-        named = check.feature_names(names, self.text_columns, fields["x"].shape[1])
-        fields["feature_names"], fields["text_columns"] = named
-        for name, value in fields.items():
+            x, names = structural_features(stored["edges"], n, kinds)
+            stored["x"] = check.features(x)
+        stored["y"], stored["classes"] = check.labels(self.y, self.classes, n)
+        stored["masks"] = check.masks(self.masks, n)
+        named = check.feature_names(names, self.text_columns, stored["x"].shape[1])
+        stored["feature_names"], stored["text_columns"] = named
+        for name, value in stored.items():
             object.__setattr__(self, name, value)  # the dataclass is frozen
 
     # ---- properties ----------------------------------------------------------------------------
@@ -223,7 +226,7 @@ class Graph(Conversions):
     # ---- derived graphs --------------------------------------------------------------------------
 
     def replace(self, **changes: Any) -> Graph:
-        """Return a copy with some fields replaced. The copy is validated.
+        """Return a copy with some fields replaced. The new values are validated.
 
         Args:
             **changes: Arguments of `Graph` by name.
@@ -231,11 +234,30 @@ class Graph(Conversions):
         Raises:
             GraphError: A new value is not valid.
         """
-        return replace(self, **changes)
+        x = changes.get("x")
+        if not changes.keys() <= EDGELESS or hasattr(x, "columns"):
+            return replace(self, **changes)
+        new = {f.name: getattr(self, f.name) for f in fields(self)} | changes
+        check = Checker(new["name"])
+        check.ids = None if self.node_ids is None else self.node_ids.tolist()
+        if "x" in changes:
+            new["x"] = check.features(x)
+            if new["x"].shape[0] != self.num_nodes:
+                return replace(self, **changes)
+        if changes.keys() & {"y", "classes"}:
+            new["y"], new["classes"] = check.labels(new["y"], new["classes"], self.num_nodes)
+        if "masks" in changes:
+            new["masks"] = check.masks(new["masks"], self.num_nodes)
+        if changes.keys() & {"x", "feature_names", "text_columns"}:
+            names = new["feature_names"], new["text_columns"]
+            new["feature_names"], new["text_columns"] = check.feature_names(*names, new["x"].shape[1])
+        copy = object.__new__(Graph)  # the edges need not be checked and sorted again
+        copy.__dict__.update(new)
+        return copy
 
     def without_labels(self) -> Graph:
         """Return the graph with `y` removed. Training and selection receive targets in this form."""
-        return replace(self, y=None)
+        return self.replace(y=None)
 
     def reordered(self, order: Array) -> Graph:
         """Return the graph with its nodes in another order.
@@ -280,7 +302,7 @@ class Graph(Conversions):
         if mask not in self.masks or self.y is None:
             return self
         keep = self.masks[mask] if self.y.ndim == 1 else self.masks[mask][:, None]
-        return replace(self, y=np.where(keep, self.y, MISSING))
+        return self.replace(y=np.where(keep, self.y, MISSING))
 
 
 def collect(domains: Sequence[Graph]) -> tuple[Graph, ...]:

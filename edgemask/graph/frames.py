@@ -270,7 +270,7 @@ def _weights(table: Table, column: str) -> Array:
         value = values.iloc[row]
         what = "is missing" if pd.isna(value) or value == "" else f"{value!r} is not a finite number of at least 0"
         table.fail(f"weight {what} (column {column!r})", row)
-    return numbers
+    return numbers  # type: ignore[no-any-return]
 
 
 def _number(value: Any) -> float:

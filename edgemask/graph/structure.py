@@ -65,8 +65,8 @@ def structural_features(edges: Array, num_nodes: int, kinds: Sequence[str]) -> t
         The columns of all kinds side by side, in CSR format if one of them is sparse, and their names.
 
     >>> x, names = structural_features(np.array([[0, 1, 2], [1, 2, 0]]), 3, ["log-degree", "clustering"])
-    >>> x[0].round(2).tolist(), names
-    ([0.69, 1.0], ('log-degree', 'clustering'))
+    >>> x[0].tolist() == [np.log1p(np.float32(1)), 1], names
+    (True, ('log-degree', 'clustering'))
     """
     parts = [STRUCTURE[kind](edges, num_nodes) for kind in kinds]
     return beside([x for x, _ in parts]), tuple(name for _, names in parts for name in names)

@@ -46,15 +46,15 @@ class Contextual(nn.Module):
         super().__init__()
         self.classifier, self.context = classifier, context
 
-    def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor | SparseMatrix, edges: Edges, mask: Tensor | None = None) -> Tensor:
         """Return the N × C logits, under the context of these nodes.
 
         Args:
             x: N × d features.
             edges: Edges of the graph.
-            s: Mask of the real edges. None means ones.
+            mask: Mask of the real edges. None means ones.
         """
-        logits: Tensor = self.classifier(Appended(x, self.context.at_nodes(0, x).mean(0)), edges, s)
+        logits: Tensor = self.classifier(Appended(x, self.context.at_nodes(0, x).mean(0)), edges, mask=mask)
         return logits
 
 

@@ -116,7 +116,7 @@ class Method(Execution, ABC):
             s: Mask of the real edges. None means ones.
         """
         self.networks["task"].train()
-        logits = self.wrapped["task"](source.domain.x, edges, s)
+        logits = self.wrapped["task"](source.domain.x, edges, mask=s)
         return self.classification_loss(logits, source)
 
     def classification_loss(self, logits: Tensor, source: Source) -> Tensor:
@@ -144,7 +144,7 @@ class Method(Execution, ABC):
         """
         task = self.networks["task"].eval()
         with torch.no_grad(), precision(self.recipe.precision, self.device):
-            out: Tensor = task(domain.x, edges, s)
+            out: Tensor = task(domain.x, edges, mask=s)
         return out.float() if out.dtype == torch.bfloat16 else out
 
     def logits_in_blocks(self, domain: GraphTensors, edges: Edges, s: Tensor | None = None) -> Tensor:

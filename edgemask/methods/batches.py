@@ -98,10 +98,12 @@ class Neighbours:
 
     def __init__(self, edges: Edges, salt: int | None):
         self.src, self.dst, self.origin = edges.src[edges.real], edges.dst[edges.real], edges.origin
+        self.weight = edges.weight
         if salt is not None:
             number = scramble(scramble(self.src ^ salt) ^ self.dst) & 0xFFFFFFFF
             order = ((self.dst << 32) + number).sort(stable=True).indices  # does not move the destinations
             self.src, self.origin = self.src[order], self.origin[order]
+            self.weight = None if self.weight is None else self.weight[order]
         self.indptr = edges.indptr - torch.arange(edges.num_nodes + 1, device=self.dst.device)  # without self-loops
 
     def around(self, seeds: Tensor, fan_outs: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -133,7 +135,9 @@ class Neighbours:
         """Return the edges at the given positions, as a graph of only the given nodes."""
         src, dst = (torch.searchsorted(nodes, ends[chosen]) for ends in (self.src, self.dst))
         order = torch.argsort(dst * len(nodes) + src)
-        return Edges.build(src[order], dst[order], len(nodes), self.origin[chosen[order]])
+        sorted_chosen = chosen[order]
+        weight = None if self.weight is None else self.weight[sorted_chosen]
+        return Edges.build(src[order], dst[order], len(nodes), self.origin[sorted_chosen], weight)
 
 
 def scramble(x: Tensor) -> Tensor:

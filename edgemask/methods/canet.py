@@ -79,16 +79,16 @@ class MixtureNet(Backbone):
         self.experts = nn.ModuleList(nn.Linear(2 * hidden, environments * hidden, bias=False) for _ in range(layers))
         self.log_q: list[Tensor] = []
 
-    def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
-        """Return the N × C logits.
-
-        Args:
-            x: N × d features.
-            edges: Edges of the graph.
-            s: Mask of the real edges. None means ones.
-        """
+    def forward(
+        self,
+        x: Tensor | SparseMatrix,
+        edge_index: Tensor | Edges,
+        edge_weight: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return the N × C logits, and forget the environments of the last pass; see `Backbone.forward`."""
         self.log_q = []
-        return super().forward(x, edges, s)
+        return super().forward(x, edge_index, edge_weight, mask)
 
     def weigh(self, edges: Edges, s: Tensor | None) -> Tensor:
         """Return the weights of a GCN for all edges."""

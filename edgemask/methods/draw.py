@@ -65,7 +65,8 @@ class Draw:
         a, b = sampler.spectral_pairs(choose(sampler.num_spectral_pairs, self.far, self.device))
         near, far = Origin.KNN, Origin.SPECTRAL
         added = sampler.keys(i, j, near), sampler.keys(j, i, near), sampler.keys(a, b, far), sampler.keys(b, a, far)
-        return padded_edges(torch.cat([sampler.original, *added, sampler.keys(nodes, nodes, LOOP)]), n)
+        edges = padded_edges(torch.cat([sampler.original, *added, sampler.keys(nodes, nodes, LOOP)]), n)
+        return edges.with_weight(sampler.sample_weights(edges.origin))
 
 
 def padded_edges(key: Tensor, n: int) -> Edges:

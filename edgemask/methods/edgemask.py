@@ -85,14 +85,14 @@ class Game(Method):
         # --- TaskNet descent. The mask is detached: the MaskNet does not change before its first ascent step. ---
         facts = self.edge_facts(source.domain, edges)
         with torch.set_grad_enabled(self.recipe.n_ascent > 0):
-            s = self.mask(self.networks["mask"](source.domain, edges, facts), edges)
+            s = self.mask(self.networks["mask"](source.domain.x, edges, facts), edges)
         for _ in range(self.recipe.n_descent):
             record[f"loss {name}"] = self.task_step(source, edges, s.detach())
 
         # --- MaskNet ascent, through the frozen TaskNet ---
         for step in range(self.recipe.n_ascent):
             if step > 0:
-                s = self.mask(self.networks["mask"](source.domain, edges, facts), edges)
+                s = self.mask(self.networks["mask"](source.domain.x, edges, facts), edges)
             record[f"adversary {name}"] = self.mask_step(source, edges, s)
         return record | self.diagnostics(name, edges, s)
 
@@ -124,7 +124,7 @@ class Game(Method):
         for n, (source, edges) in shards.items() if recipe.mask else ():
             facts[n] = self.edge_facts(source.domain, edges)
             with torch.no_grad():
-                logits[n] = self.networks["mask"](source.domain, edges, facts[n])
+                logits[n] = self.networks["mask"](source.domain.x, edges, facts[n])
 
         for step in range(recipe.n_descent):
             for n, (source, edges) in shards.items():
@@ -138,7 +138,7 @@ class Game(Method):
             for n, (source, edges) in shards.items():
                 with self.shard_context(n, *when, source.domain.name, "ascent", step):
                     self.lam.copy_(lam)
-                    s = self.mask(self.wrapped["mask"](source.domain, edges, facts[n]), edges)
+                    s = self.mask(self.wrapped["mask"](source.domain.x, edges, facts[n]), edges)
                     if edges.num_real:
                         records[n][f"adversary {source.domain.name}"] = self.mask_step(source, edges, s)
                     else:
@@ -175,7 +175,7 @@ class Game(Method):
         """
         task = self.networks["task"].eval().requires_grad_(False)
         with torch.set_grad_enabled(self.recipe.adversarial):
-            logits = task(source.domain.x, edges, s)
+            logits = task(source.domain.x, edges, mask=s)
         task.requires_grad_(True)
         loss = self.classification_loss(logits, source)
         objective = -loss if self.recipe.bound == "budget" else -loss + self.lam.to(s.dtype) * edges.mean(s)
@@ -206,7 +206,7 @@ class Game(Method):
         """Return the trained MaskNet's mask of a graph's edges. There is no randomness."""
         network = self.networks["mask"].eval()
         with torch.no_grad():
-            return self.mask(network(domain, edges, self.edge_facts(domain, edges)), edges)
+            return self.mask(network(domain.x, edges, self.edge_facts(domain, edges)), edges)
 
     def diagnostics(self, name: str, edges: Edges, s: Tensor) -> Record:
         """Return the mean mask by origin, the gradient norms of both networks, and λ.

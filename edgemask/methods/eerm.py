@@ -19,6 +19,7 @@ Choices made here:
   `candidates` nodes that are drawn once per source, so memory and time are linear:
   O(views · (edges + candidates · N)). Nearly all entries of a row are absent edges that look alike; a small fixed set
   of them preserves both kinds of edits.
+- In a weighted graph, edges that are kept keep their weight, and added ones have weight 1.
 - On an enriched graph the original edges and the candidates are edited; the sampled feature-derived edges stay.
 - The `edits` draws are independent, so that their likelihood is a product. An entry drawn twice is flipped once.
 - A moving mean is subtracted from the reward. Without it, everything that was drawn would become more likely.
@@ -184,9 +185,16 @@ class Editor(nn.Module):
         """Return the edges after the flips of one view."""
         n = edges.num_nodes
         keys = edges.dst[edges.real] * n + edges.src[edges.real]
-        keys = keys[~torch.isin(keys, self.keys[flipped & self.present])]
-        keys = torch.unique(torch.cat([keys, self.keys[flipped & ~self.present]]))
-        return Edges.build(keys % n, keys // n, n)
+        kept = ~torch.isin(keys, self.keys[flipped & self.present])
+        added = self.keys[flipped & ~self.present]
+        keys, order = torch.cat([keys[kept], added]).sort(
+            stable=True
+        )  # among duplicates, the existing edge comes first
+        first = torch.diff(keys, prepend=keys.new_tensor([-1])) > 0
+        keys, weight = keys[first], edges.weight
+        if weight is not None:
+            weight = torch.cat([weight[kept], torch.ones_like(added, dtype=weight.dtype)])[order[first]]
+        return Edges.build(keys % n, keys // n, n, weight=weight)
 
     def reinforce(self, counts: Tensor, reward: Tensor) -> None:
         """Take a REINFORCE step. The gradient of Σ_k log p_k(draws) is counts - draws per node · p."""

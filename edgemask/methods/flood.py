@@ -147,7 +147,7 @@ class FLOOD(Method):
                 optimiser.step()
                 bootstrap.follow(task, float(self.hparams["momentum"]))
             with torch.no_grad():
-                out: Tensor = task.eval()(domain.x, edges, s)
+                out: Tensor = task.eval()(domain.x, edges, mask=s)
         return out.float() if out.dtype == torch.bfloat16 else out
 
     def logits_in_blocks(self, domain: GraphTensors, edges: Edges, s: Tensor | None = None) -> Tensor:

@@ -4,9 +4,10 @@ G. Chen, J. Zhang and Y. Li, "Graph Augmentation for Cross Graph Domain Generali
 
     min_θ (1/M) Σ_i ℓ(f_θ(X_i, (E_i without its lightest edges) ∪ new pairs inside clusters of X_i), Y_i)
 
-From the paper: the weight of an edge is its entry of D^{-1/2} A D^{-1/2}, which is 1/√(d_u d_v); edges of low weight
-are considered noise and dropped. Nodes are clustered by their features, whose distribution the domains share, and edges
-are added inside clusters. The network (GCN, GIN) and its training do not change.
+From the paper: the weight of an edge is its entry of D^{-1/2} A D^{-1/2}, which is w_uv/√(d_u d_v), with w = 1 in a
+graph without edge weights; edges of low weight are considered noise and dropped. Nodes are clustered by their features,
+whose distribution the domains share, and edges are added inside clusters. The network (GCN, GIN) and its training do
+not change.
 
 Only the abstract of the paper and descriptions by others were available, and no code. The rates, the number of clusters
 and the following details were chosen here:
@@ -56,16 +57,19 @@ class GraphAug(ERM):
         stream = torch_stream(self.seed, "graph-aug", source.domain.name, epoch, device=self.device)
         src, dst = edges.src[edges.real], edges.dst[edges.real]
         kept = heavy(edges, float(self.hparams["drop"]), stream)
-        parts = [(src[kept], dst[kept], edges.origin[kept])]
+        weight = torch.ones_like(src, dtype=torch.float32) if edges.weight is None else edges.weight
+        parts = [(src[kept], dst[kept], edges.origin[kept], weight[kept])]
         if self.hparams["add"] and edges.num_real:
             budget = float(self.hparams["add"]) * edges.num_real / 2 / edges.num_nodes
             drawn = self.sampler(source).sample(stream, knn_ratio=0, spectral_ratio=1, spectral_budget=budget)
             new = drawn.origin == int(Origin.SPECTRAL)
-            parts.append((drawn.src[new], drawn.dst[new], drawn.origin[new]))
-        src, dst, origin = (torch.cat(column) for column in zip(*parts, strict=True))
+            ones = torch.ones_like(drawn.src, dtype=weight.dtype)
+            parts.append((drawn.src[new], drawn.dst[new], drawn.origin[new], ones[new]))
+        src, dst, origin, weight = (torch.cat(column) for column in zip(*parts, strict=True))
         key, order = (dst * edges.num_nodes + src).sort(stable=True)  # among duplicates, the existing edge comes first
         order = order[torch.diff(key, prepend=key.new_tensor([-1])) > 0]
-        return Edges.build(src[order], dst[order], edges.num_nodes, origin[order])
+        kept_weight = None if edges.weight is None else weight[order]
+        return Edges.build(src[order], dst[order], edges.num_nodes, origin[order], kept_weight)
 
     def sampler(self, source: Source) -> Sampler:
         """Return a sampler of pairs inside a source's feature clusters, which are computed on first use."""
@@ -81,14 +85,19 @@ def heavy(edges: Edges, drop: float, stream: torch.Generator) -> Tensor:
 
     Args:
         edges: Edges of the graph.
-        drop: Share of the undirected pairs to drop, those of least weight 1/√(d_u d_v) first.
+        drop: Share of the undirected pairs to drop, those of least weight w_uv/√(d_u d_v) first. If the two directions
+            of a pair have different weights, the larger one counts.
         stream: Random stream that breaks ties.
     """
     src, dst = edges.src[edges.real], edges.dst[edges.real]
     low, high = torch.minimum(src, dst), torch.maximum(src, dst)
     pairs, pair = torch.unique(low * edges.num_nodes + high, return_inverse=True)
-    degree = torch.bincount(dst, minlength=edges.num_nodes)
+    weight = None if edges.weight is None else edges.weight.double()
+    degree = torch.bincount(dst, weight, minlength=edges.num_nodes)
     product = degree[pairs // edges.num_nodes] * degree[pairs % edges.num_nodes]  # integers, so that ties are exact
+    if weight is not None:  # the inverse square of the pair's entry, which is d_u d_v if the weight is 1
+        product = product / torch.zeros_like(product).scatter_reduce(0, pair, weight, "amax").square()
+        product = product.nan_to_num(torch.inf)  # pairs of weight 0, even between nodes of degree 0, are the lightest
     shuffled = torch.randperm(len(pairs), generator=stream, device=stream.device)
     order = shuffled[product[shuffled].sort(stable=True).indices]  # heaviest first
     kept = torch.zeros(len(pairs), dtype=torch.bool, device=src.device)

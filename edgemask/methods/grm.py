@@ -75,26 +75,26 @@ class Generator(nn.Module):
         self.prior_log_std = nn.Parameter(torch.zeros(classes, latent))
 
     def forward(
-        self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None, nodes: Tensor | None = None
+        self, x: Tensor | SparseMatrix, edges: Edges, mask: Tensor | None = None, nodes: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         """Return the logits of all nodes, or train on some.
 
         Args:
             x: Features.
             edges: Edges.
-            s: Mask of the real edges; None is a mask of ones.
+            mask: Mask of the real edges; None is a mask of ones.
             nodes: Nodes to train on. None returns the logits of all nodes, from the means of the latents.
 
         Returns:
             The logits. If `nodes` is given, the logits of these nodes from sampled latents, and the mean and log
             deviation of their latents.
         """
-        mean, log_std = self.latents(x, edges, s)
+        mean, log_std = self.latents(x, edges, mask)
         if nodes is None:
             all_nodes = torch.arange(edges.num_nodes, device=mean.device)
-            blocks = (self.egos(all_nodes[i : i + BLOCK], edges, s) for i in range(0, len(all_nodes), BLOCK))
+            blocks = (self.egos(all_nodes[i : i + BLOCK], edges, mask) for i in range(0, len(all_nodes), BLOCK))
             return torch.cat([self.classify(rows(mean, members), presence) for members, presence in blocks])
-        members, presence = self.egos(nodes, edges, s, torch.rand(len(nodes), device=mean.device))
+        members, presence = self.egos(nodes, edges, mask, torch.rand(len(nodes), device=mean.device))
         m = rows(mean, members)
         z = m + rows(log_std, members).exp() * torch.randn_like(m)
         return self.classify(z, presence), mean[nodes], log_std[nodes]
@@ -117,8 +117,9 @@ class Generator(nn.Module):
     def egos(self, nodes: Tensor, edges: Edges, s: Tensor | None, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the members of the nodes' neighbourhoods, and the presence of each member.
 
-        The node itself comes first. Places that are not filled have a presence of 0; under a mask, a member's presence
-        is the mask of its edge. If a node has more neighbours than places, evenly spread ones are taken.
+        The node itself comes first. Places that are not filled have a presence of 0; with a mask or weights, a member's
+        presence is the mask of its edge times its weight. If a node has more neighbours than places, evenly spread ones
+        are taken.
 
         Args:
             nodes: The nodes.
@@ -134,7 +135,7 @@ class Generator(nn.Module):
         position = begin + torch.where(count > self.members, spread, torch.minimum(places, count - 1))
         neighbours = edges.src[position]
         presence = ((places < count) & (neighbours != nodes[:, None])).to(self.prior_mean.dtype)
-        if s is not None:
+        if s is not None or edges.weight is not None:
             presence = presence * edges.spread(s)[position]
         return torch.cat([nodes[:, None], neighbours], 1), F.pad(presence, (1, 0), value=1.0)
 
@@ -191,7 +192,7 @@ class GRM(Method):
                 torch.rand(len(source.train), device=self.device).argsort()[: int(self.hparams["nodes"])]
             ]
             y, name = source.domain.labels()[drawn], source.domain.name
-            logits, mean, log_std = self.wrapped["task"](source.domain.x, edges, None, drawn)
+            logits, mean, log_std = self.wrapped["task"](source.domain.x, edges, nodes=drawn)
             losses[f"loss {name}"] = F.cross_entropy(logits, y)
             divergences[f"divergence {name}"] = divergence(
                 mean, log_std, rows(task.prior_mean, y), rows(task.prior_log_std, y)

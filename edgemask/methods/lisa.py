@@ -38,7 +38,7 @@ from edgemask.methods.base import Method
 from edgemask.methods.execution import Record
 from edgemask.methods.sources import Pairs
 from edgemask.nn.masknet import MaskNet
-from edgemask.nn.tensors import Edges, GraphTensors
+from edgemask.nn.tensors import Edges, SparseMatrix
 
 
 class LiSA(Method):
@@ -92,10 +92,10 @@ class LiSA(Method):
         task = self.networks["task"].eval().requires_grad_(False)
         objectives = []
         for source, edges in pairs:
-            logits = self.wrapped["subgraphs"](source.domain, edges)
+            logits = self.wrapped["subgraphs"](source.domain.x, edges)
             risks = []
             for s in relaxed(logits):
-                out = task(source.domain.x, edges, s).index_select(0, source.train)
+                out = task(source.domain.x, edges, mask=s).index_select(0, source.train)
                 risks.append(F.cross_entropy(out, source.domain.labels()[source.train]))
             mean = torch.stack(risks).mean()
             kl = torch.stack([edges.mean(values) for values in divergence(logits)]).mean()
@@ -112,7 +112,7 @@ class LiSA(Method):
         objectives = []
         for source, edges in pairs:
             with torch.no_grad():
-                masks = relaxed(self.networks["subgraphs"](source.domain, edges))
+                masks = relaxed(self.networks["subgraphs"](source.domain.x, edges))
             risks = torch.stack([self.risk(source, edges), *(self.risk(source, edges, s) for s in masks)])
             variance, mean = torch.var_mean(risks)
             objectives.append(mean + float(self.hparams["variance"]) * variance)
@@ -134,9 +134,9 @@ class Subgraphs(nn.Module):
         super().__init__()
         self.generators = nn.ModuleList(MaskNet(inputs, width, width) for _ in range(views))
 
-    def forward(self, domain: GraphTensors, edges: Edges) -> Tensor:
+    def forward(self, x: Tensor | SparseMatrix, edges: Edges) -> Tensor:
         """Return K × edges logits of being in the subgraph."""
-        return torch.stack([generator(domain, edges) for generator in self.generators])
+        return torch.stack([generator(x, edges) for generator in self.generators])
 
 
 def relaxed(logits: Tensor) -> Tensor:

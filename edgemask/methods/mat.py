@@ -99,7 +99,7 @@ class MAT(ERM):
         mix = torch.randn(domain.num_nodes, len(delta), device=self.device).requires_grad_()
         leaf = delta.clone().requires_grad_()
         self.networks["task"].train()
-        logits = self.networks["task"](Shifted(domain.x, mix.softmax(1), leaf), edges, None)
+        logits = self.networks["task"](Shifted(domain.x, mix.softmax(1), leaf), edges)
         loss = F.cross_entropy(logits.index_select(0, source.train), domain.labels()[source.train], reduction="sum")
         delta_gradient, mix_gradient = torch.autograd.grad(loss, [leaf, mix])
         length = float(self.hparams["ascent_step"]) / delta_gradient.norm().clamp_min(

@@ -79,7 +79,7 @@ class Penalised(ERM):
     def source_output(self, source: Source, edges: Edges) -> SourceOutput:
         """Run the classifier on one source, in training mode."""
         self.networks["task"].train()
-        logits = self.wrapped["task"](source.domain.x, edges, None)
+        logits = self.wrapped["task"](source.domain.x, edges)
         return self.at_training_nodes(source, logits)
 
     def at_training_nodes(self, source: Source, logits: Tensor, h: Tensor | None = None) -> SourceOutput:

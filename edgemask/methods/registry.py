@@ -8,6 +8,7 @@ from typing import Any
 
 from edgemask.config import Recipe, recipe, resolve_hparams
 from edgemask.errors import InputError
+from edgemask.legal import did_you_mean
 from edgemask.methods import (
     ada,
     arm,
@@ -184,11 +185,11 @@ def method_spec(name: str) -> MethodSpec:
     """Return a method by name.
 
     Raises:
-        InputError: The name is unknown. The message lists the known ones.
+        InputError: The name is unknown. The message lists the known ones, with the nearest at the end.
 
     >>> method_spec("vrex").status
     'full'
     """
     if name not in METHODS:
-        raise InputError(f"no method {name!r} (methods: {', '.join(METHODS)})")
+        raise InputError(f"no method {name!r} (methods: {', '.join(METHODS)}){did_you_mean(name, METHODS)}")
     return METHODS[name]

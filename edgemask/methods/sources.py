@@ -120,4 +120,4 @@ def ratios(recipe: Recipe) -> dict[str, Any]:
 def draw_edges(recipe: Recipe, sampler: Sampler, stream: torch.Generator) -> Edges:
     """Draw one sample of an enriched graph with the recipe's ratios and budget."""
     drawn = sampler.sample(stream, **ratios(recipe))
-    return Edges.build(drawn.src, drawn.dst, drawn.num_nodes, drawn.origin)
+    return Edges.build(drawn.src, drawn.dst, drawn.num_nodes, drawn.origin, drawn.weight)

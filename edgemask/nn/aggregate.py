@@ -25,12 +25,13 @@ def aggregate(edges: Edges, weight: Tensor, h: Tensor) -> Tensor:
 
 
 def gcn_weights(edges: Edges, s: Tensor | None = None) -> Tensor:
-    """Return the symmetric normalisation d_u^{-1/2} s_uv d_v^{-1/2} of the masked graph (Kipf & Welling).
+    """Return the symmetric normalisation d_u^{-1/2} s_uv w_uv d_v^{-1/2} of the masked graph (Kipf & Welling).
 
-    Degrees are those of the masked graph with self-loops, so a mask of 0 is the same as removing the edge.
+    Degrees are those of the masked, weighted graph with self-loops, so a mask or a weight of 0 is the same as removing
+    the edge.
 
     Args:
-        edges: Edges of the graph.
+        edges: Edges of the graph, with their weights w.
         s: Mask, one value per real edge. None means ones.
 
     Returns:

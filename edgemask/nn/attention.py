@@ -1,6 +1,6 @@
 """The masked attention operator. Its implementations are in `edgemask.nn.kernels`.
 
-For an edge e = u → v with mask s_e, and head k (Section 4.3 of the paper):
+For an edge e = u → v and head k, where s_e is the mask times the weight of the edge (Section 4.3 of the paper):
 
     e_k(e)  = LeakyReLU(a_src·z_u + a_dst·z_v + c_k s_e)           logit
     α_k(e)  = softmax of e_k over the edges into v, including its self-loop
@@ -34,7 +34,7 @@ def attend(
     """Compute one round of masked attention.
 
     Args:
-        edges: Edges of the graph.
+        edges: Edges of the graph, with their weights.
         z: Values of the nodes (N × H × d_h).
         logit_src: a_src·z (N × H).
         logit_dst: a_dst·z (N × H).

@@ -1,8 +1,8 @@
 """The interface of backbones: each maps features, edges and an optional edge mask to N × C logits.
 
-A mask of None means ones; self-loops always have weight 1. A backbone is a sequence of rounds of message passing, with
-maps of single nodes between them. `forward` runs the rounds on a whole graph, and `edgemask.nn.blocks` runs them on
-blocks of nodes.
+The weight of an edge multiplies its mask. A mask of None means ones; self-loops always have weight 1. A backbone is a
+sequence of rounds of message passing, with maps of single nodes between them. `forward` runs the rounds on a whole
+graph, and `edgemask.nn.blocks` runs them on blocks of nodes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from edgemask.errors import InputError
+from edgemask.legal import Legal
+from edgemask.nn.arguments import check_features, check_mask
 from edgemask.nn.tensors import Edges, SparseMatrix
 
 
@@ -30,13 +33,67 @@ class InputLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
 
     def forward(self, x: Tensor | SparseMatrix) -> Tensor:
-        """Return x W + b."""
+        """Return x W + b.
+
+        Raises:
+            InputError: `x` has another number of columns than W has rows.
+        """
+        if isinstance(x, Tensor | SparseMatrix) and x.shape[1] != len(self.weight):
+            raise InputError(f"x has {x.shape[1]} columns, but the network has inputs = {len(self.weight)}")
         out = x @ self.weight
         return out if self.bias is None else out + self.bias
 
 
+def arguments(
+    like: Tensor, x: Any, edge_index: Any, edge_weight: Any = None, mask: Any = None
+) -> tuple[Any, Edges, Tensor | None]:
+    """Check the arguments of a network, and convert them to those that its rounds take.
+
+    Args:
+        like: A parameter of the network.
+        x: N × d features, or anything that can be multiplied with the network's first weights.
+        edge_index: 2 × M LongTensor, or `Edges`.
+        edge_weight: M weights, or None.
+        mask: M values in the order of the given edges, or None.
+
+    Returns:
+        The features, the edges, and the mask in their order. The mask is None only if it means ones in the precision
+        of the network.
+
+    Raises:
+        InputError: An argument is not as `Backbone.forward` describes it.
+    """
+    if isinstance(x, Tensor) and x.layout != torch.strided:
+        x = SparseMatrix(x, x.device)
+    elif isinstance(x, Tensor):
+        check_features(x, like)
+    elif not hasattr(x, "__matmul__") or hasattr(x, "__array_priority__"):  # arrays of NumPy and SciPy have both
+        raise InputError(
+            f"x must be a tensor or a SparseMatrix, got {type(x).__name__}; convert it with torch.as_tensor(x) or, if "
+            "it is sparse, SparseMatrix(x)"
+        )
+    if isinstance(edge_index, Edges):
+        edges = edge_index
+        if edge_weight is not None:
+            raise InputError(
+                "edge_weight must be None with Edges, which hold their own weights: build them with "
+                "Edges.of(edge_index, num_nodes, edge_weight); a mask is given as mask="
+            )
+        if isinstance(x, Tensor | SparseMatrix) and x.shape[0] != edges.num_nodes:
+            raise InputError(f"x has {x.shape[0]} rows, but the edges have num_nodes = {edges.num_nodes}")
+    else:
+        edges = Edges.of(edge_index, x.shape[0], edge_weight)
+    if mask is not None:
+        check_mask(mask, edges.num_real, like)
+        if edges is not edge_index:
+            mask = mask[edges.order]
+    elif like.dtype == torch.float64 != torch.get_default_dtype():
+        mask = like.new_ones(edges.num_real)
+    return x, edges, mask
+
+
 class Backbone(nn.Module):
-    """A network of `rounds` rounds of message passing.
+    """A network of `rounds` rounds of message passing. It is a plain `nn.Module`.
 
     A backbone defines four functions:
 
@@ -60,8 +117,16 @@ class Backbone(nn.Module):
     rounds: int
     depth: int
 
+    def __init__(self, inputs: int = 1, hidden: int = 1, classes: int = 1, layers: int = 1, dropout: float = 0.0):
+        super().__init__()
+        for name, size in (("inputs", inputs), ("hidden", hidden), ("classes", classes), ("layers", layers)):
+            Legal(1, whole=True).check(name, size)
+        Legal(0, 1, open_high=True).check("dropout", dropout)
+
     def weigh(self, edges: Edges, s: Tensor | None) -> Tensor | None:
         """Return the edge weights that all rounds share, from the mask `s` on the real edges.
+
+        The weights of `edges` multiply the mask, here or in `collect`: `gcn_weights`, `attend` and `Edges.spread` do.
 
         Args:
             edges: Edges of the graph.
@@ -114,15 +179,28 @@ class Backbone(nn.Module):
         """
         raise NotImplementedError
 
-    def forward(self, x: Tensor | SparseMatrix, edges: Edges, s: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor | SparseMatrix,
+        edge_index: Tensor | Edges,
+        edge_weight: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
         """Return the N × C logits of a whole graph.
 
         Args:
-            x: N × d features.
-            edges: Edges of the graph.
-            s: Mask of the real edges. None means ones.
+            x: N × d features: a dense tensor, a torch sparse tensor, or a `SparseMatrix`. A torch sparse tensor is
+                converted in every call; a `SparseMatrix` is converted once.
+            edge_index: 2 × M LongTensor of sources and destinations in any order, without self-loops, or `Edges`, which
+                are sorted only once (`Edges.of`).
+            edge_weight: M weights of at least 0. None means ones. `Edges` hold their own weights.
+            mask: M values, in the order of the given edges, which multiply the weights. None means ones.
+
+        Raises:
+            InputError: A shape, a dtype or a value is not as described.
         """
-        weight, z = self.weigh(edges, s), self.at_nodes(0, x)
+        x, edges, mask = arguments(next(self.parameters()), x, edge_index, edge_weight, mask)
+        weight, z = self.weigh(edges, mask), self.at_nodes(0, x)
         for i in range(self.rounds):
             z = self.at_nodes(i + 1, self.collect(i, edges, weight, z))
         return z

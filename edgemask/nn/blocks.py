@@ -15,7 +15,7 @@ from torch import Tensor
 from edgemask.graph import Graph
 from edgemask.nn.backbone import Backbone
 from edgemask.nn.masknet import EdgeFacts, MaskNet
-from edgemask.nn.tensors import Edges, GraphTensors, SparseMatrix, features
+from edgemask.nn.tensors import Edges, SparseMatrix, features
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ def blocks(edges: Edges, size: int, device: torch.device) -> Iterator[Block]:
             dst=torch.searchsorted(ends, dst),
             real=(edges.real[low:high] - first).to(device),
             origin=edges.origin[low:high].to(device),
+            weight=None if edges.weight is None else edges.weight[low:high].to(device),
         )
         own = torch.searchsorted(ends, torch.arange(rows.start, rows.stop, device=device))
         yield Block(rows, ends, own, block_edges, slice(first, past), slice(low, high))
@@ -117,9 +118,8 @@ def mask_logits_in_blocks(network: MaskNet, graph: Graph, edges: Edges, facts: E
     def block_logits() -> Iterator[Tensor]:
         for block in blocks(edges, size, like.device):
             x = _features(graph, block.ends, like)
-            domain = GraphTensors(graph.name, x, block.edges, None, block.own[:0], graph)
             columns = {name: t[block.real].to(like) for name, t in facts.blocks.items()} if facts else {}
-            yield network(domain, block.edges, EdgeFacts(columns) if facts else None)
+            yield network(x, block.edges, EdgeFacts(columns) if facts else None)
 
     return _on_host(block_logits(), edges.num_real)
 

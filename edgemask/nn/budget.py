@@ -5,10 +5,32 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from edgemask.legal import Legal
 from edgemask.nn.backend import backend
 from edgemask.nn.kernels.cpu import budget as cpu
 
 FUSED_UP_TO = 1 << 21  # logits that one GPU kernel solves for; more are solved step by step
+
+
+def budget_mask(logits: Tensor, rho: float) -> Tensor:
+    """Return the mask s = σ(logits + b) with mean(s) = ρ, with the gradient of both σ and b.
+
+    Args:
+        logits: Mask logits, one per edge, as a MaskNet returns them.
+        rho: The budget ρ, the mean of the mask, in (0, 1]. 1 is a mask of ones.
+
+    Returns:
+        The mask, one value in [0, 1] per edge.
+
+    Raises:
+        InputError: ρ is not in (0, 1].
+
+    Example:
+        >>> budget_mask(torch.tensor([-1.0, 0.0, 1.0]), rho=0.5)
+        tensor([0.2689, 0.5000, 0.7311])
+    """
+    Legal(0, 1, open_low=True).check("rho", rho)
+    return (logits + budget_shift(logits, rho)).sigmoid() if len(logits) else logits.sigmoid()
 
 
 def budget_shift(logits: Tensor, rho: float, count: Tensor | None = None) -> Tensor:

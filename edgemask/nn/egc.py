@@ -39,6 +39,18 @@ class EGC(Backbone):
         dropout: Dropout rate of the states after each layer.
         heads: Number of heads H.
         bases: Number of bases B, which all heads share.
+
+    Shapes:
+        `x` is N × d, `edge_index` 2 × M, `edge_weight` and `mask` have M values; the logits are N × C.
+        See `Backbone.forward`.
+
+    Raises:
+        InputError: An argument is out of range.
+
+    Example:
+        >>> x, edge_index = torch.rand(4, 3), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> EGC(inputs=3, hidden=16, classes=2)(x, edge_index).shape
+        torch.Size([4, 2])
     """
 
     def __init__(
@@ -52,7 +64,7 @@ class EGC(Backbone):
         heads: int = 8,
         bases: int = 4,
     ):
-        super().__init__()
+        super().__init__(inputs, hidden, classes, layers, dropout)
         self.heads, self.num_bases, self.width = heads, bases, -(-hidden // heads)
         widths = [inputs, *[heads * self.width] * layers]
         self.bases = nn.ModuleList(InputLinear(a, bases * self.width, bias=False) for a in widths[:-1])

@@ -81,6 +81,18 @@ class MaskedGAT(Backbone):
         attention_dropout: Dropout rate of the attention coefficients.
         gate: How the mask acts; see `edgemask.nn.attention`.
         activation: The nonlinearity σ.
+
+    Shapes:
+        `x` is N × d, `edge_index` 2 × M, `edge_weight` and `mask` have M values; the logits are N × C.
+        See `Backbone.forward`.
+
+    Raises:
+        InputError: An argument is out of range.
+
+    Example:
+        >>> x, edge_index = torch.rand(4, 3), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> MaskedGAT(inputs=3, hidden=8, classes=2)(x, edge_index).shape
+        torch.Size([4, 2])
     """
 
     def __init__(
@@ -96,7 +108,7 @@ class MaskedGAT(Backbone):
         gate: Gate = "message",
         activation: Literal["elu", "relu"] = "elu",
     ):
-        super().__init__()
+        super().__init__(inputs, hidden, classes, layers, dropout)
         widths = [inputs, *[heads * hidden] * (layers - 1)]
         self.layers = nn.ModuleList(MaskedGATLayer(w, heads, hidden, gate, attention_dropout) for w in widths)
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(heads, hidden)) for _ in widths)

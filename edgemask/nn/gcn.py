@@ -16,10 +16,30 @@ from edgemask.nn.tensors import Edges
 
 
 class GCN(Backbone):
-    """A GCN with layers h ← D^{-1/2}(A(s) + I)D^{-1/2} h W + b, and ReLU and dropout between layers."""
+    """A GCN with layers h ← D^{-1/2}(A(s) + I)D^{-1/2} h W + b, and ReLU and dropout between layers.
+
+    Args:
+        inputs: Number of input features d.
+        hidden: Hidden width.
+        classes: Number of classes C.
+        layers: Number of layers.
+        dropout: Dropout rate between layers.
+
+    Shapes:
+        `x` is N × d, `edge_index` 2 × M, `edge_weight` and `mask` have M values; the logits are N × C.
+        See `Backbone.forward`.
+
+    Raises:
+        InputError: An argument is out of range.
+
+    Example:
+        >>> x, edge_index = torch.rand(4, 3), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> GCN(inputs=3, hidden=16, classes=2)(x, edge_index).shape
+        torch.Size([4, 2])
+    """
 
     def __init__(self, inputs: int, hidden: int, classes: int, layers: int = 2, dropout: float = 0.5):
-        super().__init__()
+        super().__init__(inputs, hidden, classes, layers, dropout)
         widths = [inputs, *[hidden] * (layers - 1), classes]
         self.linears = nn.ModuleList(InputLinear(a, b, bias=False) for a, b in pairwise(widths))
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(b)) for b in widths[1:])

@@ -19,10 +19,29 @@ class GIN(Backbone):
 
     The first linear map of the MLP is applied before the sum. By linearity the result is the same, and sparse features
     stay sparse.
+
+    Args:
+        inputs: Number of input features d.
+        hidden: Hidden width.
+        classes: Number of classes C.
+        layers: Number of layers.
+        dropout: Dropout rate after each layer.
+
+    Shapes:
+        `x` is N × d, `edge_index` 2 × M, `edge_weight` and `mask` have M values; the logits are N × C.
+        See `Backbone.forward`.
+
+    Raises:
+        InputError: An argument is out of range.
+
+    Example:
+        >>> x, edge_index = torch.rand(4, 3), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> GIN(inputs=3, hidden=16, classes=2)(x, edge_index).shape
+        torch.Size([4, 2])
     """
 
     def __init__(self, inputs: int, hidden: int, classes: int, layers: int = 2, dropout: float = 0.5):
-        super().__init__()
+        super().__init__(inputs, hidden, classes, layers, dropout)
         widths = [inputs, *[hidden] * (layers - 1)]
         self.first = nn.ModuleList(InputLinear(w, hidden, bias=False) for w in widths)
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(hidden)) for _ in widths)

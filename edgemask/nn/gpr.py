@@ -25,11 +25,30 @@ class GPR(Backbone):
     """The network Σ_{k ≤ K} γ_k Â(s)^k MLP(x), with the masked, normalised graph Â(s) of the GCN and K = 10.
 
     The weights γ are learned and may become negative. They start as those of a personalised PageRank with restart
-    probability 0.1. `layers` is the number of layers of the MLP.
+    probability 0.1.
+
+    Args:
+        inputs: Number of input features d.
+        hidden: Hidden width of the MLP.
+        classes: Number of classes C.
+        layers: Number of layers of the MLP.
+        dropout: Dropout rate between layers.
+
+    Shapes:
+        `x` is N × d, `edge_index` 2 × M, `edge_weight` and `mask` have M values; the logits are N × C.
+        See `Backbone.forward`.
+
+    Raises:
+        InputError: An argument is out of range.
+
+    Example:
+        >>> x, edge_index = torch.rand(4, 3), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> GPR(inputs=3, hidden=16, classes=2)(x, edge_index).shape
+        torch.Size([4, 2])
     """
 
     def __init__(self, inputs: int, hidden: int, classes: int, layers: int = 2, dropout: float = 0.5):
-        super().__init__()
+        super().__init__(inputs, hidden, classes, layers, dropout)
         widths = [inputs, *[hidden] * (layers - 1), classes]
         self.linears = nn.ModuleList(InputLinear(a, b) for a, b in pairwise(widths))
         decay = (1 - RESTART) ** torch.arange(GPR_HOPS + 1.0)

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgemask.config import EdgeInput
-from edgemask.nn.backbone import InputLinear
+from edgemask.errors import InputError
+from edgemask.nn.backbone import InputLinear, arguments
 from edgemask.nn.edge_mlp import edge_mlp
-from edgemask.nn.tensors import Edges, GraphTensors
+from edgemask.nn.tensors import Edges, SparseMatrix
 
 ORIGINS = 3  # number of different edge origins
 WORK = 1 << 22  # neighbour look-ups that are in memory at once when counting common neighbours
@@ -30,11 +31,22 @@ class MaskNet(nn.Module):
     `structure`    log degrees of both ends and log(1 + common neighbours) in the sampled graph
     `predictions`  inner product and entropies of the TaskNet's class probabilities (detached) at both ends
 
+    The weights of the edges are no input, except through `predictions`: the mask is a factor of the weights.
+
     Args:
         inputs: Number of input features.
         projection: Width of z.
         hidden: Hidden width of g_φ.
         inputs_per_edge: Names of the inputs per edge.
+
+    Example:
+        >>> from edgemask.nn import GCN, MaskNet, budget_mask
+        >>> x, edge_index = torch.rand(4, 3), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> mask = budget_mask(MaskNet(inputs=3)(x, edge_index), rho=0.6)
+        >>> mask.shape, round(mask.mean().item(), 4)
+        (torch.Size([4]), 0.6)
+        >>> GCN(3, 16, 2)(x, edge_index, mask=mask).shape
+        torch.Size([4, 2])
     """
 
     def __init__(
@@ -54,26 +66,35 @@ class MaskNet(nn.Module):
         self.from_edge = nn.Linear(extra, hidden, bias=False) if extra else None
         self.score = nn.Linear(hidden, 1)
 
-    def forward(self, domain: GraphTensors, edges: Edges, extra: EdgeFacts | None = None) -> Tensor:
-        """Return one logit per real edge.
+    def forward(self, x: Tensor | SparseMatrix, edge_index: Tensor | Edges, extra: EdgeFacts | None = None) -> Tensor:
+        """Return one logit per edge. `edgemask.nn.budget_mask` turns the logits into a mask with a given mean.
 
         Args:
-            domain: The graph, for its features.
-            edges: The edges to score.
-            extra: The inputs per edge. None if the network takes none.
+            x: N × d features: a dense tensor, a torch sparse tensor, or a `SparseMatrix`.
+            edge_index: 2 × M LongTensor of sources and destinations in any order, without self-loops, or `Edges`.
+            extra: The inputs per edge, `EdgeFacts.of(edges, names, probabilities)`. They have the order of the `Edges`
+                they were computed from, so `edge_index` must be these `Edges`. None if the network takes none.
+
+        Returns:
+            M logits, in the order of the given edges.
 
         Raises:
-            ValueError: The network takes inputs per edge, but `extra` is None.
+            InputError: The network takes inputs per edge, but `extra` is None or `edge_index` is not `Edges`; or a
+                shape, a dtype or a value is not as described.
         """
+        x, edges, _ = arguments(self.score.weight, x, edge_index)
         at_edge = None
         if self.from_edge is not None:
+            names = ", ".join(self.inputs_per_edge)
             if extra is None:
-                names = ", ".join(self.inputs_per_edge)
-                raise ValueError(f"this MaskNet takes the edge inputs {names}, but none were given")
+                raise InputError(f"this MaskNet takes the edge inputs {names}, but none were given: pass extra=")
+            if edges is not edge_index:
+                raise InputError(f"this MaskNet takes the edge inputs {names}, which need Edges: use Edges.of(…)")
             at_edge = self.from_edge(extra.columns(self.inputs_per_edge))
-        z = F.relu(self.project(domain.x), inplace=True)
+        z = F.relu(self.project(x), inplace=True)
         logits = edge_mlp(edges, self.from_src(z), self.from_dst(z), at_edge, self.score.weight.squeeze(0))
-        return logits + self.score.bias
+        logits = logits + self.score.bias
+        return logits if edges is edge_index else logits[torch.argsort(edges.order)]  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,29 @@ class SAGE(Backbone):
 
     Each layer computes h ← ReLU(LayerNorm(h W_S + Â(s) h W_N)) with the masked, normalised graph Â(s) of the GCN, and
     dropout follows. The output layer is linear and reads the outputs of all layers, concatenated.
+
+    Args:
+        inputs: Number of input features d.
+        hidden: Hidden width.
+        classes: Number of classes C.
+        layers: Number of layers.
+        dropout: Dropout rate after each layer.
+
+    Shapes:
+        `x` is N × d, `edge_index` 2 × M, `edge_weight` and `mask` have M values; the logits are N × C.
+        See `Backbone.forward`.
+
+    Raises:
+        InputError: An argument is out of range.
+
+    Example:
+        >>> x, edge_index = torch.rand(4, 3), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> SAGE(inputs=3, hidden=16, classes=2)(x, edge_index).shape
+        torch.Size([4, 2])
     """
 
     def __init__(self, inputs: int, hidden: int, classes: int, layers: int = 2, dropout: float = 0.5):
-        super().__init__()
+        super().__init__(inputs, hidden, classes, layers, dropout)
         widths = [inputs, *[hidden] * (layers - 1)]
         self.neighbours = nn.ModuleList(InputLinear(w, hidden, bias=False) for w in widths)
         self.own = nn.ModuleList(InputLinear(w, hidden, bias=False) for w in widths)

@@ -15,11 +15,28 @@ from edgemask.nn.tensors import Edges
 class SGC(Backbone):
     """The network softmax(Â(s)^L X W): L hops over the masked, normalised graph and one linear map.
 
-    `hidden` and `dropout` are not used.
+    Args:
+        inputs: Number of input features d.
+        hidden: Not used; all backbones take the same arguments.
+        classes: Number of classes C.
+        layers: Number of hops L.
+        dropout: Not used.
+
+    Shapes:
+        `x` is N × d, `edge_index` 2 × M, `edge_weight` and `mask` have M values; the logits are N × C.
+        See `Backbone.forward`.
+
+    Raises:
+        InputError: An argument is out of range.
+
+    Example:
+        >>> x, edge_index = torch.rand(4, 3), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> SGC(inputs=3, hidden=16, classes=2)(x, edge_index).shape
+        torch.Size([4, 2])
     """
 
     def __init__(self, inputs: int, hidden: int, classes: int, layers: int = 2, dropout: float = 0.5):
-        super().__init__()
+        super().__init__(inputs, hidden, classes, layers, dropout)
         self.linear, self.rounds, self.depth = InputLinear(inputs, classes, bias=False), layers, layers
         self.bias = nn.Parameter(torch.zeros(classes))
 

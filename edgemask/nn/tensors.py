@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from edgemask.errors import InputError
 from edgemask.graph import Graph
+from edgemask.nn.arguments import check_edge_index, check_edge_weight
 from edgemask.nn.backend import backend
 from edgemask.nn.order import SourceOrder, with_loops
 from edgemask.nn.sparse import csr_product
@@ -22,14 +23,26 @@ from edgemask.nn.sparse import csr_product
 class SparseMatrix:
     """A constant CSR matrix that also stores its transpose.
 
-    `A @ W` and its gradient with respect to W are then one sparse product each.
+    `A @ W` and its gradient with respect to W are then one sparse product each. Build it once and pass it to the
+    networks as `x` in every step.
 
     Args:
-        matrix: Anything that `scipy.sparse.csr_array` accepts. It is converted to float32.
+        matrix: A torch sparse tensor, or anything that `scipy.sparse.csr_array` accepts. It is converted to float32.
         device: Where to store the matrix.
+
+    Raises:
+        InputError: The matrix is a torch tensor that requires a gradient, which a constant does not have.
+
+    Example:
+        >>> x = SparseMatrix(torch.eye(3).to_sparse())
+        >>> (x @ torch.ones(3, 2)).shape
+        torch.Size([3, 2])
     """
 
-    def __init__(self, matrix: Any, device: torch.device):
+    def __init__(self, matrix: Any, device: str | torch.device = "cpu"):
+        device = torch.device(device)
+        if isinstance(matrix, Tensor):
+            matrix = _scipy(matrix)
         csr = sp.csr_array(matrix, dtype=np.float32)
         self.shape = (int(csr.shape[0]), int(csr.shape[1]))
         self.forward = csr_tensor(csr.indptr, csr.indices, csr.data, self.shape, device)
@@ -41,6 +54,17 @@ class SparseMatrix:
     def __matmul__(self, weight: Tensor) -> Tensor:
         product: Tensor = _ConstantProduct.apply(weight, self.forward, self.transpose)  # type: ignore[no-untyped-call]
         return product
+
+
+def _scipy(matrix: Tensor) -> Any:
+    """Return a torch tensor as a SciPy CSR array."""
+    if matrix.requires_grad:
+        raise InputError("sparse features are constant and have no gradient: pass x.detach()")
+    with warnings.catch_warnings():  # torch warns that CSR tensors are in beta
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        csr = matrix.to_sparse_csr().cpu()
+    arrays = csr.values().numpy(), csr.col_indices().numpy(), csr.crow_indices().numpy()
+    return sp.csr_array(arrays, shape=tuple(csr.shape))
 
 
 class _ConstantProduct(torch.autograd.Function):
@@ -97,8 +121,10 @@ def csr_tensor(indptr: Any, indices: Any, data: Any, shape: tuple[int, int], dev
 class Edges:
     """The edges of one graph on a device, sorted by destination, with a self-loop at every node.
 
-    An edge that is not a self-loop is called real. A mask s has one value for each real edge; self-loops always have
-    weight 1 (see `spread`).
+    An edge that is not a self-loop is called real. A real edge has a weight w, and a mask s has one value for each real
+    edge. Networks and propagation use s·w; self-loops always have weight 1 (see `spread`).
+
+    `Edges.of` builds them from edges in any order. Build them once and reuse them in every step, because this sorts.
 
     Edges made by `padded` have a fixed length. Only the first `count` real edges exist; the others are padding, which
     `indptr` and `by_source` leave out. Steps captured as CUDA graphs run on padded edges.
@@ -110,6 +136,8 @@ class Edges:
         real: Positions of the real edges in `src` and `dst`, in ascending order.
         origin: Origin of each real edge.
         count: Number of real edges without padding, as 1 value on the device. None if the edges are not padded.
+        weight: Weight of each real edge. None means ones.
+        order: Column of each real edge in the `edge_index` that was given to `of`. None if it was not.
 
     Example:
         >>> edges = Edges.build(torch.tensor([1]), torch.tensor([0]), num_nodes=2)
@@ -123,9 +151,50 @@ class Edges:
     real: Tensor
     origin: Tensor
     count: Tensor | None = None
+    weight: Tensor | None = None
+    order: Tensor | None = None
 
     @classmethod
-    def build(cls, src: Tensor, dst: Tensor, num_nodes: int, origin: Tensor | None = None) -> Edges:
+    def of(cls, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
+        """Build edges from a graph's edges in any order, as PyTorch Geometric has them.
+
+        Masks, and the logits of a MaskNet, have the order of the result: by destination, then source. `edge_index` of
+        the result are the edges in this order, and `mask[edges.order]` sorts a mask of the given edges.
+
+        Args:
+            edge_index: 2 × M LongTensor of sources (row 0) and destinations (row 1), without self-loops. An edge that
+                occurs several times counts several times.
+            num_nodes: Number of nodes N.
+            edge_weight: M weights of at least 0. They may require a gradient. None means ones.
+
+        Returns:
+            The edges, on the device of `edge_index`.
+
+        Raises:
+            InputError: A shape, a dtype or a value is not as described.
+
+        Example:
+            >>> edges = Edges.of(torch.tensor([[2, 0, 1], [1, 1, 0]]), num_nodes=3)
+            >>> edges.edge_index.tolist(), edges.order.tolist()
+            ([[1, 0, 2], [0, 1, 1]], [2, 1, 0])
+        """
+        check_edge_index(edge_index, num_nodes)
+        src, dst = edge_index
+        order = torch.argsort(dst * num_nodes + src, stable=True)
+        if edge_weight is not None:
+            check_edge_weight(edge_weight, edge_index)
+            edge_weight = edge_weight[order]
+        return cls.build(src[order], dst[order], num_nodes, weight=edge_weight)._replaced(order=order)
+
+    @classmethod
+    def build(
+        cls,
+        src: Tensor,
+        dst: Tensor,
+        num_nodes: int,
+        origin: Tensor | None = None,
+        weight: Tensor | None = None,
+    ) -> Edges:
         """Build edges from a graph's edges by adding a self-loop at every node.
 
         Args:
@@ -133,17 +202,30 @@ class Edges:
             dst: Destinations. The edges must be sorted by destination, then source, as `Graph.edges` and samples are.
             num_nodes: Number of nodes.
             origin: Origin of each edge. None means 0 for all edges.
+            weight: Weight of each edge. None means ones.
         """
         origin = torch.zeros_like(src, dtype=torch.uint8) if origin is None else origin
         if src.device.type == "cpu":
             all_src, all_dst, real, indptr, real_indptr = with_loops(src, dst, num_nodes)
-            edges = cls(num_nodes, all_src, all_dst, real, origin)
+            edges = cls(num_nodes, all_src, all_dst, real, origin, weight=weight)
             edges.preset(indptr=indptr, real_indptr=real_indptr)
             return edges
         loops = torch.arange(num_nodes, device=src.device)
         order = torch.sort(torch.cat([dst, loops]), stable=True).indices
         real = torch.nonzero(order < len(src)).squeeze(1)
-        return cls(num_nodes, torch.cat([src, loops])[order], torch.cat([dst, loops])[order], real, origin)
+        ends = torch.cat([src, loops])[order], torch.cat([dst, loops])[order]
+        return cls(num_nodes, *ends, real, origin, weight=weight)
+
+    def with_weight(self, weight: Tensor | None) -> Edges:
+        """Return the same edges with other weights. What is cached and does not depend on weights stays cached."""
+        return self._replaced(weight=weight)
+
+    def _replaced(self, **changes: Any) -> Edges:
+        """Return edges with another weight or order. The cached properties do not depend on these, except `derived`."""
+        changed = replace(self, **changes)
+        names = [name for name in self.__dict__ if isinstance(getattr(Edges, name, None), cached_property)]
+        changed.preset(**{name: self.__dict__[name] for name in names if name != "derived"})
+        return changed
 
     def preset(self, **values: Tensor | tuple[Tensor, Tensor]) -> None:
         """Preset cached properties whose values are already known, so that they are not computed again.
@@ -163,6 +245,11 @@ class Edges:
     def num_real(self) -> int:
         """Number of real edges, including padding."""
         return len(self.real)
+
+    @property
+    def edge_index(self) -> Tensor:
+        """The real edges as a 2 × M tensor of sources and destinations, in the order of masks."""
+        return torch.stack([self.src[self.real], self.dst[self.real]])
 
     @cached_property
     def indptr(self) -> Tensor:
@@ -230,6 +317,7 @@ class Edges:
             real=torch.cat([self.real, positions]),
             origin=fill(self.origin, 255),  # not a valid origin
             count=self.real.new_full((1,), self.num_real),
+            weight=None if self.weight is None else fill(self.weight, 1),
         )
         order, starts = self.by_source
         padded.preset(
@@ -243,8 +331,10 @@ class Edges:
         """Copy other padded edges of the same length into these, in place.
 
         Raises:
-            ValueError: One of the two is not padded.
+            ValueError: One of the two is not padded, or only one of the two has weights.
         """
+        if (self.weight is None) != (other.weight is None):
+            raise ValueError("edges with weights and edges without weights cannot be copied into each other")
         for target, source in zip(self._arrays(), other._arrays(), strict=True):
             target.copy_(source)
 
@@ -252,12 +342,24 @@ class Edges:
         """Return all tensors of padded edges, including the cached ones."""
         if self.count is None:
             raise ValueError("only padded edges can be copied in place; these edges are not padded")
-        return self.src, self.dst, self.real, self.origin, self.count, self.indptr, *self.by_source, self.dst_by_source
+        weight = () if self.weight is None else (self.weight,)
+        cached = self.indptr, *self.by_source, self.dst_by_source
+        return self.src, self.dst, self.real, self.origin, self.count, *weight, *cached
+
+    def weighted(self, s: Tensor | None) -> Tensor | None:
+        """Return s·w, one value per real edge. A mask or weights of None are ones, and None if both are None."""
+        if self.weight is None:
+            return s
+        return self.weight.to(torch.get_default_dtype()) if s is None else s * self.weight.to(s.dtype)
 
     def spread(self, s: Tensor | None) -> Tensor:
-        """Return one weight per edge: s on the real edges (1 if s is None) and 1 on the self-loops."""
-        ones = torch.ones(len(self.src), device=self.src.device, dtype=s.dtype if s is not None else None)
-        return ones if s is None else ones.index_copy(0, self.real, s)
+        """Return one value per edge: s·w on the real edges (see `weighted`) and 1 on the self-loops."""
+        return self.beside_loops(self.weighted(s))
+
+    def beside_loops(self, values: Tensor | None) -> Tensor:
+        """Return one value per edge: `values` on the real edges (ones if they are None) and 1 on the self-loops."""
+        ones = torch.ones(len(self.src), device=self.src.device, dtype=None if values is None else values.dtype)
+        return ones if values is None else ones.index_copy(0, self.real, values)
 
 
 @dataclass(frozen=True)
@@ -287,11 +389,10 @@ class GraphTensors:
         """Copy a graph to a device."""
         device = torch.device(device)
         x = SparseMatrix(graph.x, device) if graph.is_sparse else torch.tensor(graph.x, device=device)
-        src, dst = torch.tensor(graph.edges, device=device)
         return cls(
             name=graph.name,
             x=x,
-            edges=Edges.build(src, dst, graph.num_nodes),
+            edges=edges_of(graph, device),
             y=None if graph.y is None else torch.tensor(graph.first_labels, device=device),
             labelled=torch.tensor(np.flatnonzero(graph.first_labels >= 0), device=device),
             graph=graph,
@@ -321,6 +422,13 @@ class GraphTensors:
         return torch.eye(self.graph.num_classes, device=self.labels().device)[self.labels()]
 
 
+def edges_of(graph: Graph, device: torch.device) -> Edges:
+    """Return the edges of a graph and their weights on a device."""
+    src, dst = torch.tensor(graph.edges, device=device)
+    weight = None if graph.weights is None else torch.tensor(graph.weights, device=device)
+    return Edges.build(src, dst, graph.num_nodes, weight=weight)
+
+
 def every_label(graph: Graph, device: torch.device) -> Tensor | None:
     """Return all labels of a graph's nodes as an N × C matrix, or None if a node has at most one label."""
     return torch.tensor(graph.y, dtype=torch.float32, device=device) if graph.is_multilabel else None
@@ -337,11 +445,10 @@ def skeleton(graph: Graph, device: torch.device) -> GraphTensors:
 
     `x` has no rows. The features stay in the graph and are read from it one batch or block at a time.
     """
-    src, dst = torch.tensor(graph.edges, device=device)
     return GraphTensors(
         name=graph.name,
         x=torch.empty(0, graph.num_features, device=device),
-        edges=Edges.build(src, dst, graph.num_nodes),
+        edges=edges_of(graph, device),
         y=None if graph.y is None else torch.tensor(graph.first_labels, device=device),
         labelled=torch.tensor(np.flatnonzero(graph.first_labels >= 0), device=device),
         graph=graph,

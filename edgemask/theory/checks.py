@@ -1,8 +1,9 @@
 """Checks of the paper's theory (Section 4.5 and its appendices) on a trained TaskNet and MaskNet and a labelled graph.
 
 Notation: ℓ(s) is the mean cross-entropy of the labelled nodes under the mask s, with the TaskNet frozen and in
-evaluation mode. The graph has m edges, ρ is the budget, S_ρ = {s ∈ [0,1]^m : mean(s) ≤ ρ} is the set of feasible masks,
-and τ = λ/m is the threshold.
+evaluation mode. The weights of a weighted graph are part of ℓ: the TaskNet uses s·w, and no statement depends on how ℓ
+uses s. The graph has m edges, ρ is the budget, S_ρ = {s ∈ [0,1]^m : mean(s) ≤ ρ} is the set of feasible masks, and
+τ = λ/m is the threshold.
 
 Masks are float64, so that budgets hold up to rounding. The networks compute in their own precision. ℓ is not concave,
 so every maximum that is found here is only a lower bound of the true maximum.
@@ -56,7 +57,7 @@ def loss_of(game: Game, domain: GraphTensors, edges: Edges, parameters: dict[str
     dtype = next(iter(theta.values())).dtype
 
     def loss(s: Tensor) -> Tensor:
-        logits = functional_call(task, theta, (domain.x, edges, s.to(dtype)))
+        logits = functional_call(task, theta, (domain.x, edges), {"mask": s.to(dtype)})
         return F.cross_entropy(logits[domain.labelled].double(), labels)
 
     return loss
@@ -423,7 +424,7 @@ def gradient_formulas(game: Game, domain: GraphTensors, edges: Edges, lam: float
     theta: dict[str, Tensor] = dict(game.networks["task"].named_parameters())
 
     def mask(p: dict[str, Tensor]) -> Tensor:
-        return game.mask(functional_call(network, p, (domain, edges, facts)), edges).double()
+        return game.mask(functional_call(network, p, (domain.x, edges, facts)), edges).double()
 
     def objective(s: Tensor) -> float:
         return float(loss(s) - lam * s.mean())

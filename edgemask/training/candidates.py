@@ -13,6 +13,7 @@ from typing import Any
 from edgemask.config import Recipe, parse_settings
 from edgemask.errors import InputError
 from edgemask.graph import Graph
+from edgemask.legal import did_you_mean
 from edgemask.methods.base import Method
 from edgemask.methods.registry import method_spec
 
@@ -119,7 +120,8 @@ def _edited(names: Sequence[str]) -> list[str]:
     removed = [n[1:] for n in names if n[0] == "-"]
     for name in removed:
         if name not in DEFAULTS:
-            raise InputError(f"no default candidate {name!r} (candidates: {', '.join(DEFAULTS)})")
+            near = did_you_mean(name, DEFAULTS)
+            raise InputError(f"no default candidate {name!r} (candidates: {', '.join(DEFAULTS)}){near}")
     left = [n for n in DEFAULTS if n not in removed] + [n[1:] for n in names if n[0] == "+"]
     if not left:
         raise InputError("no candidate is left: every default candidate was removed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from edgemask.methods.base import Method
 from edgemask.methods.sources import Prepared
 from edgemask.runtime import checkpoint
 from edgemask.runtime.distributed import World, place, processes
+from edgemask.runtime.threads import threads_for
 from edgemask.seeds import derive
 from edgemask.training.selection import Choice, check_sources, resolve_rule
 from edgemask.training.trainer import EvalGraph, Trainer
@@ -89,17 +91,20 @@ class Fit:
         Returns:
             The trainer of the last stage, whose networks hold the chosen weights, and what was chosen.
         """
-        with processes(self.device, self._how_to_continue()) as self.world:
+        with self._threads(), processes(self.device, self._how_to_continue()) as self.world:
             self.world.check(self.recipe.shards)
             trainer = self._run(self.stages)
             return trainer, self.rule.choose(trainer, self.held_out_scores())
 
     def run_held_out(self) -> dict[str, dict[float, float]]:
         """Run only the stages that leave a source out, and return their scores by source and strength."""
-        with processes(self.device, self._how_to_continue()) as self.world:
+        with self._threads(), processes(self.device, self._how_to_continue()) as self.world:
             self.world.check(self.recipe.shards)
             self._run([stage for stage in self.stages if stage is not None])
             return self.held_out_scores()
+
+    def _threads(self) -> AbstractContextManager[None]:
+        return threads_for((*self.sources, *self.validation))
 
     def held_out_scores(self) -> dict[str, dict[float, float]]:
         """Return the scores of the stages that have ended, by held-out source and strength."""

@@ -24,6 +24,7 @@ from edgemask.graph import Array, Graph
 from edgemask.inference import Propagation
 from edgemask.methods.sources import Prepared
 from edgemask.runtime.device import out_of_memory
+from edgemask.runtime.threads import threads_for
 from edgemask.training.candidates import Candidate
 from edgemask.training.contender import SAVE_SECONDS, Contender
 from edgemask.training.trainer import Trainer
@@ -154,7 +155,8 @@ def run_heat(heat: Heat, on_epoch: OnEpoch | None = None) -> Result:
 def _attempted(heat: Heat, path: Path, on_epoch: OnEpoch | None) -> Result:
     start = time.monotonic()
     try:
-        return _run(heat, path, on_epoch)
+        with threads_for((*heat.task.sources, *heat.task.validation)):
+            return _run(heat, path, on_epoch)
     except (DivergenceError, InputError, MemoryError, RuntimeError) as error:
         memory = out_of_memory(error)
         if not memory and not isinstance(error, DivergenceError | InputError):

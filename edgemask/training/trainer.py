@@ -20,7 +20,7 @@ from edgemask.methods.base import Method, Source
 from edgemask.methods.edgemask import collapsed
 from edgemask.methods.execution import seeded
 from edgemask.metrics import score
-from edgemask.nn.propagate import propagate
+from edgemask.nn.propagation import propagate
 from edgemask.nn.tensors import Edges, GraphTensors
 from edgemask.runtime import checkpoint
 from edgemask.runtime.buffers import BufferPool, from_pool

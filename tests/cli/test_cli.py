@@ -200,8 +200,18 @@ def test_bad_names_are_found_before_any_data_is_loaded(monkeypatch, capsys):
         (["bench", "synthetic", "--method", "erm-mlp", "--protocol", "a→b"], "synthetic: no protocol 'a→b'"),
         (["data", "info", "cake"], "no benchmark 'cake'"),
         (["fit", "nowhere.npz", "--model", "m"], "nowhere.npz"),
-        (["fit", "graph.txt", "--model", "m"], "no graph file format has the suffix '.txt'"),
+        (["fit", "graph.txt", "--model", "m"], "graph.txt: no such file or folder"),
         (["predict", "nowhere", "graph.npz"], "nowhere: no such file"),
+        (["bench", "synthtic"], "; did you mean 'synthetic'?"),
+        (["bench", "synthetic", "--method", "erm-gnc"], "; did you mean 'erm-gcn'?"),
+        (["bench", "synthetic", "--method", "irm", "--recipe", "robus"], "; did you mean 'robust'?"),
+        (["bench", "synthetic", "--method", "irm", "--set", "epoch=3"], "; did you mean 'epochs'?"),
+        (["bench", "synthetic", "--method", "irm", "--set", "backbone=gnc"], "; did you mean 'gcn'?"),
+        (["bench", "synthetic", "--method", "irm", "--option", "node=3"], "; did you mean 'nodes'?"),
+        (["bench", "synthetic", "--method", "irm", "--protocol", "alpha+beta→gama"], "mean 'alpha+beta→gamma'?"),
+        (["bench", "synthetic", "--candidates=-erm-gnc"], "; did you mean 'erm-gcn'?"),
+        (["evaluate", "m", "g.npz", "--metric", "makro_f1"], "; did you mean 'macro_f1'?"),
+        (["fit", "g.npz", "--model", "m", "--read", "lable=grade"], "; did you mean 'label'?"),
     ],
 )
 def test_a_user_error_is_one_line_with_status_2(monkeypatch, capsys, arguments, message):
@@ -312,12 +322,13 @@ def test_candidates_that_do_not_fit_into_memory_are_left_out_with_a_note(tmp_pat
     def without_gcn(candidates, sources, validation, device, budget):
         return [c for c in candidates if c.name != "erm-gcn"], ["erm-gcn is left out: it needs 31 GiB of memory"]
 
-    monkeypatch.setattr("edgemask.cli.graphs.shortened", without_gcn)
+    monkeypatch.setattr("edgemask.cli.fit.shortened", without_gcn)
     for graph in (A, B):
         write_graph(graph, tmp_path / f"{graph.name}.npz")
     few = ("--candidates", "erm-mlp,erm-gcn", "--set", "epochs=4", "--set", "hidden=8", "--device", "cpu")
-    text = call("fit", "alpha.npz", "beta.npz", "--model", "model", *few).stdout
-    assert "note: erm-gcn is left out: it needs 31 GiB of memory" in text
+    result = call("fit", "alpha.npz", "beta.npz", "--model", "model", *few)
+    assert "note: erm-gcn is left out: it needs 31 GiB of memory" in result.stderr
+    assert "note:" not in result.stdout
     model = EdgeMaskClassifier.load("model", device="cpu")
     assert model.leaderboard_["candidate"].tolist() == ["erm-mlp", "majority class"]
     assert model.notes_[0].startswith("erm-gcn is left out")
@@ -415,7 +426,7 @@ def test_a_graph_that_does_not_match_the_model_is_reported(monkeypatch, capsys, 
     assert "graph 'alpha', x: 9 features" in complaint(monkeypatch, capsys, "predict", "model", "narrow.npz")
     assert "graph 'alpha' has no labels" in complaint(monkeypatch, capsys, "evaluate", "model", "bare.npz")
     write_graph(A.replace(classes=tuple(f"other {c}" for c in A.classes)), tmp_path / "renamed.npz")
-    assert "but the model was trained on" in complaint(monkeypatch, capsys, "evaluate", "model", "renamed.npz")
+    assert "the model does not know 'other 0'" in complaint(monkeypatch, capsys, "evaluate", "model", "renamed.npz")
     assert "training needs labels" in complaint(monkeypatch, capsys, "fit", "bare.npz", "--model", "other")
     assert not (tmp_path / "other").exists()
 
@@ -423,8 +434,8 @@ def test_a_graph_that_does_not_match_the_model_is_reported(monkeypatch, capsys, 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (["--read", "undirected=no"], "undirected: must be True or False, got 'no'"),
-        (["--read", "nope=1"], "a.npz: no option 'nope' for reading a graph"),
+        (["--read", "undirected=no"], "--read undirected: must be true or false, got 'no'"),
+        (["--read", "nope=1"], "no option 'nope' for reading a graph"),
         (["--model", "."], ". is a folder, not a file to write"),
         (["--model", "a.npz/model"], "a.npz/model cannot be written"),
         (["--checkpoint", "a.npz/state"], "a.npz/state/race.ckpt cannot be written"),
@@ -435,7 +446,7 @@ def test_a_graph_that_does_not_match_the_model_is_reported(monkeypatch, capsys, 
         (["--budget", "soon"], "expected a time such as 90s, 10m or 2h, got 'soon'"),
         (["--method", "cake"], "no method 'cake'"),
         (["--candidates", "erm-gcn,cake"], "candidate 'cake': no method 'cake'"),
-        (["--method", "erm-gcn", "--candidates", "erm-gcn"], "candidates needs method = 'auto'"),
+        (["--method", "erm-gcn", "--candidates", "erm-gcn"], "--candidates needs method 'auto'"),
         (["--method", "erm-gcn", "--ray", "auto"], "--ray needs method auto"),
     ],
 )
@@ -448,6 +459,7 @@ def test_input_and_output_problems_are_reported_before_training(monkeypatch, cap
 
 def test_a_file_that_is_not_a_model_is_refused(monkeypatch, capsys, tmp_path: Path):
     (tmp_path / "model").write_bytes(b"not a model")
+    write_graph(A, tmp_path / "a.npz")
     assert "error: model is damaged or not a safetensors file" in complaint(
         monkeypatch, capsys, "predict", "model", "a.npz"
     )

@@ -106,6 +106,8 @@ def test_an_unknown_command_is_named(run):
     status, _, err = run("nope")
     assert status == USER_ERROR
     assert "No such command 'nope'" in err
+    assert "did you mean 'predict'?" in run("predct")[2]
+    assert "did you mean '--seed'?" in run("demo", "--sede", "1")[2]
 
 
 # ---- errors ----------------------------------------------------------------------------------------------

@@ -89,15 +89,15 @@ def test_in_the_game_every_step_of_either_network_is_on_the_mean_of_the_shards()
     task, mask = by_hand.networks["task"], by_hand.networks["mask"]
 
     def loss(part, edges, s):
-        return F.cross_entropy(task(part.domain.x, edges, s)[part.train], part.domain.y[part.train])
+        return F.cross_entropy(task(part.domain.x, edges, mask=s)[part.train], part.domain.y[part.train])
 
     for _ in range(recipe.n_descent):
         by_hand.optimisers["task"].zero_grad()
-        sum(loss(p, e, mask(p.domain, e).sigmoid().detach()) for p, e in parts).div(2).backward()
+        sum(loss(p, e, mask(p.domain.x, e).sigmoid().detach()) for p, e in parts).div(2).backward()
         by_hand.optimisers["task"].step()
     for _ in range(recipe.n_ascent):
         by_hand.optimisers["mask"].zero_grad()
-        masks = [mask(p.domain, e).sigmoid() for p, e in parts]
+        masks = [mask(p.domain.x, e).sigmoid() for p, e in parts]
         sum(-loss(p, e, s) + 0.3 * s.mean() for (p, e), s in zip(parts, masks, strict=True)).div(2).backward()
         by_hand.optimisers["mask"].step()
     game.update([source(A)], 0)
@@ -108,7 +108,7 @@ def test_the_dual_variable_moves_by_the_mean_of_the_shards():
     recipe = NO_DROPOUT.replace(shards=2, batch_size=80, bound="dual", rho=0.2, n_ascent=1)
     game = Game(recipe, 64, 5, 0, CPU)
     parts = [game.batches([source(A)], 0).part(0, 0, shard) for shard in range(2)]
-    means = [game.networks["mask"](p.domain, e).sigmoid().mean().item() for p, e in parts]
+    means = [game.networks["mask"](p.domain.x, e).sigmoid().mean().item() for p, e in parts]
     game.update([source(A)], 0)
     assert float(game.lam) == pytest.approx(recipe.lam + recipe.dual_lr * (np.mean(means) - 0.2), abs=1e-6)
 
@@ -257,7 +257,7 @@ def test_a_relabelled_source_has_the_loss_and_the_gradients_of_its_own_order(bac
     found = []
     for src in both_sources(method.recipe, monkeypatch, np.arange(0, 80, 3)):
         edges = method.sample(src, 0)
-        s = method.mask(method.networks["mask"](src.domain, edges), edges)
+        s = method.mask(method.networks["mask"](src.domain.x, edges), edges)
         loss = method.risk(src, edges, s) + edges.mean(s)
         used = [p for p in method.networks.parameters() if p.requires_grad]
         grads = torch.autograd.grad(loss, used, allow_unused=True)

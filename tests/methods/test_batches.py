@@ -82,15 +82,33 @@ def test_a_batchs_logits_are_those_of_the_whole_graph(backbone, layers, fan_out)
     neighbours = Neighbours(domain.edges, 7)
     edges = domain.edges if fan_out is None else thinned(domain.edges, neighbours, fan_out)
     s = torch.rand(edges.num_real)
-    expected = net(domain.x.double(), edges, s)[seeds]
+    expected = net(domain.x.double(), edges, mask=s)[seeds]
 
     nodes, chosen = neighbours.around(seeds, (fan_out or -1,) * recipe.hops)
     part = neighbours.among(nodes, chosen)
     values = dict(zip(pairs(edges), s.tolist(), strict=True))
     mine = torch.tensor([values[pair] for pair in pairs(part, nodes)])
-    out = net(features(g, nodes).double(), part, mine)[torch.searchsorted(nodes, seeds)]
+    out = net(features(g, nodes).double(), part, mask=mine)[torch.searchsorted(nodes, seeds)]
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
     assert len(nodes) < g.num_nodes
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("backbone", [name for name, spec in BACKBONES.items() if spec.uses_edges])
+@pytest.mark.parametrize("fan_out", [None, 2])
+def test_a_batch_of_a_weighted_graph_has_the_weights_of_its_edges(backbone, fan_out):
+    recipe = SMALL.replace(backbone=backbone, fan_out=fan_out)
+    g = graph(500, degree=2)
+    g = g.replace(weights=np.random.default_rng(0).random(g.num_edges))
+    net, whole = network(recipe), GraphTensors.of(g)
+    made = batches(recipe, source(g))
+    edges = whole.edges if fan_out is None else thinned(whole.edges, made.neighbours[0], fan_out)
+    part, drawn = made.part(0, 0, 0)
+    nodes, _ = made.neighbours[0].around(made.batches[0][0], made.fan_outs)
+    own = dict(zip(pairs(whole.edges), g.weights.tolist(), strict=True))
+    assert drawn.weight.tolist() == [own[pair] for pair in pairs(drawn, nodes)]
+    out = net(part.domain.x.double(), drawn)[part.train]
+    torch.testing.assert_close(out, net(whole.x.double(), edges)[nodes[part.train]], rtol=0, atol=1e-6)
 
 
 @pytest.mark.usefixtures("float64")

@@ -57,6 +57,28 @@ def test_it_is_laid_out_as_padded_edges_are(sampler):
         assert torch.equal(drawn.src[rows].sort().values, built.src[rows].sort().values)
 
 
+def test_original_edges_keep_their_weights_and_others_have_weight_1(sampler):
+    stream = numpy_stream(0, "draw")
+    edges = np.argwhere(stream.random((60, 60)) < 0.05).T
+    x, weights = stream.random((60, 8)), stream.random(edges.shape[1]) + 2
+    graph = Graph(name="g", x=x, edges=edges, weights=weights, duplicates="merge", self_loops="drop")
+    weighted = Sampler(enrich(graph, k=4, clusters=3))
+    own = {(u, v): w for u, v, w in zip(*graph.edges.tolist(), graph.weights.tolist(), strict=True)}
+    torch.manual_seed(0)
+    drawn = Draw(weighted, RATIOS, CPU).draw()
+    plain = weighted.sample(torch_stream(0), knn_ratio=0.5, spectral_ratio=0.1)
+    count = int(drawn.count)
+    assert len(drawn.weight) == len(drawn.real) > count
+    for src, dst, origin, weight in (
+        (*drawn.edge_index[:, :count], drawn.origin[:count], drawn.weight[:count]),
+        (plain.src, plain.dst, plain.origin, plain.weight),
+    ):
+        assert (origin == Origin.ORIGINAL).sum() == graph.num_edges < len(origin)
+        expected = [own.get((u, v), 1.0) for u, v in zip(src.tolist(), dst.tolist(), strict=True)]
+        assert weight.tolist() == expected
+    assert Draw(sampler, RATIOS, CPU).draw().weight is None
+
+
 def test_of_equal_edges_the_smallest_origin_stays():
     n = 3
     keys = [(0, 1, Origin.SPECTRAL), (0, 1, Origin.ORIGINAL), (2, 1, Origin.KNN), *((v, v, LOOP) for v in range(n))]

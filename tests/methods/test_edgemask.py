@@ -72,7 +72,7 @@ def mask_gradient(recipe, y):
     """Return the MaskNet's gradient in one ascent step on the homophilous graph with labels `y`."""
     g, src = game(recipe), source(homophilous().replace(y=y))
     edges = src.domain.edges
-    g.mask_step(src, edges, g.mask(g.networks["mask"](src.domain, edges), edges))
+    g.mask_step(src, edges, g.mask(g.networks["mask"](src.domain.x, edges), edges))
     return torch.cat([p.grad.flatten() for p in g.networks["mask"].parameters()])
 
 
@@ -93,7 +93,7 @@ def test_the_adversary_raises_the_loss(bound):
         for _ in range(30):
             g.task_step(src, edges, None)
     for _ in range(15):  # the TaskNet does not change
-        s = g.mask(g.networks["mask"](src.domain, edges), edges)
+        s = g.mask(g.networks["mask"](src.domain.x, edges), edges)
         losses.append(float(g.mask_step(src, edges, s)))
     assert losses[-1] > losses[0] + 0.02
 
@@ -104,7 +104,7 @@ def test_an_ascent_step_moves_the_masknet_alone():
     task, mask = (weights(g.networks[name]) for name in ("task", "mask"))
     gradients = [p.grad.clone() for p in g.networks["task"].parameters()]
     edges = src.domain.edges
-    g.mask_step(src, edges, g.mask(g.networks["mask"](src.domain, edges), edges))
+    g.mask_step(src, edges, g.mask(g.networks["mask"](src.domain.x, edges), edges))
     assert same(weights(g.networks["task"]), task)
     assert not same(weights(g.networks["mask"]), mask)
     assert all(torch.equal(p.grad, old) for p, old in zip(g.networks["task"].parameters(), gradients, strict=True))
@@ -123,7 +123,7 @@ def test_a_descent_step_moves_the_tasknet_alone():
 def test_the_dual_variable_follows_the_constraint_and_may_turn_negative(rho):
     g, src = game(TINY.replace(bound="dual", rho=rho, dual_lr=0.1, lam=0.001)), source(homophilous())
     edges = src.domain.edges
-    s = g.mask(g.networks["mask"](src.domain, edges), edges)
+    s = g.mask(g.networks["mask"](src.domain.x, edges), edges)
     g.mask_step(src, edges, s)
     assert g.lam == pytest.approx(0.001 + 0.1 * (s.mean().item() - rho))
     assert (g.lam < 0) == (rho == 0.95)
@@ -148,15 +148,15 @@ def algorithm_1(recipe, sources, seed, epochs):
                 edges = Edges.build(drawn.src, drawn.dst, N, drawn.origin)
                 task.train()
                 for _ in range(recipe.n_descent):
-                    s = torch.sigmoid(mask(i.domain, edges)).detach()
-                    loss = F.cross_entropy(task(x, edges, s)[train], y[train])
+                    s = torch.sigmoid(mask(i.domain.x, edges)).detach()
+                    loss = F.cross_entropy(task(x, edges, mask=s)[train], y[train])
                     opt_task.zero_grad()
                     loss.backward()
                     opt_task.step()
                 task.eval()
                 for _ in range(recipe.n_ascent):
-                    s = torch.sigmoid(mask(i.domain, edges))
-                    loss = F.cross_entropy(task(x, edges, s)[train], y[train])
+                    s = torch.sigmoid(mask(i.domain.x, edges))
+                    loss = F.cross_entropy(task(x, edges, mask=s)[train], y[train])
                     opt_mask.zero_grad()
                     (-loss + recipe.lam * s.mean()).backward(inputs=list(mask.parameters()))
                     opt_mask.step()
@@ -263,7 +263,7 @@ def test_the_dual_variable_brings_a_collapsed_mask_back():
     torch.nn.init.constant_(g.networks["mask"].score.bias, -5.0)
     edges, means = src.domain.edges, []
     for _ in range(60):
-        s = g.mask(g.networks["mask"](src.domain, edges), edges)
+        s = g.mask(g.networks["mask"](src.domain.x, edges), edges)
         g.mask_step(src, edges, s)
         means.append(s.mean().item())
     assert means[0] < 0.02

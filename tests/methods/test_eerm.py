@@ -53,6 +53,18 @@ def log_likelihood(logits, made, counts):
     return total
 
 
+def test_kept_edges_keep_their_weights_and_added_ones_have_weight_1():
+    graph = A.replace(weights=torch.rand(A.num_edges, generator=torch.Generator().manual_seed(0)).numpy() + 2)
+    made, edges = editor(graph), GraphTensors.of(graph).edges
+    flipped = torch.rand(len(made.keys), generator=torch.Generator().manual_seed(1)) < 0.3
+    after = made.edited(edges, flipped)
+    own = {(u, v): w for u, v, w in zip(*graph.edges.tolist(), graph.weights.tolist(), strict=True)}
+    expected = [own.get((u, v), 1.0) for u, v in after.edge_index.T.tolist()]
+    assert after.weight.tolist() == expected
+    assert 0 < expected.count(1.0) < len(expected) < len(own) + expected.count(1.0)
+    assert torch.equal(after.edge_index, made.edited(edges.with_weight(None), flipped).edge_index)
+
+
 def test_learned_edits_raise_the_variance_of_risks_across_views():
     method, graph = eerm(edits=3, edit_lr=0.2), source(A)
     for _ in range(30):

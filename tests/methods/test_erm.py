@@ -31,7 +31,7 @@ def source(graph, nodes=80, *, enriched=False) -> Source:
 def test_an_epoch_is_one_step_on_the_mean_risk_of_the_sources():
     method, by_hand, sources = erm(), erm(), [source(A), source(B)]
     task = by_hand.networks["task"]
-    losses = [F.cross_entropy(task(s.domain.x, s.domain.edges, None), s.domain.y) for s in sources]
+    losses = [F.cross_entropy(task(s.domain.x, s.domain.edges), s.domain.y) for s in sources]
     (sum(losses) / 2).backward()
     by_hand.optimisers["task"].step()
     record = method.update(sources, 0)

@@ -100,7 +100,7 @@ def test_the_variance_is_over_all_environments_of_all_sources():
     with seeded(0, CPU):
         for s in sources:
             views = by_hand.views(s.domain, s.domain.edges)
-            risks += [F.cross_entropy(task(x, s.domain.edges, kept), s.domain.y) for x, kept in views]
+            risks += [F.cross_entropy(task(x, s.domain.edges, mask=kept), s.domain.y) for x, kept in views]
     risks = torch.stack(risks)
     by_hand.step("task", risks.mean() + 3 * risks.var())
     assert record["variance"].item() == pytest.approx(risks.var().item(), rel=1e-4)

@@ -42,6 +42,30 @@ def test_the_edges_dropped_are_those_of_least_weight(drop):
     assert {(v, u) for u, v in still} == still
 
 
+def test_in_a_weighted_graph_the_entries_of_the_weighted_matrix_decide():
+    at_nodes = torch.rand(80, generator=torch.Generator().manual_seed(0))
+    edges = SOURCES[0].domain.edges
+    src, dst = edges.edge_index
+    edges = edges.with_weight(at_nodes[src] + at_nodes[dst])
+    kept = heavy(edges, 0.3, torch.Generator().manual_seed(0))
+    adjacency = torch.zeros(80, 80).index_put((dst, src), edges.weight)
+    root = adjacency.sum(1).rsqrt()
+    entry = (root[:, None] * adjacency * root)[dst, src]
+    assert entry[kept].min() > entry[~kept].max() - 1e-6
+    stream = torch.Generator().manual_seed
+    ones = edges.with_weight(torch.ones(edges.num_real))
+    assert torch.equal(heavy(ones, 0.3, stream(0)), heavy(edges.with_weight(None), 0.3, stream(0)))
+
+
+def test_kept_edges_keep_their_weights_and_added_ones_have_weight_1():
+    graph = A.replace(weights=torch.rand(A.num_edges, generator=torch.Generator().manual_seed(0)).numpy() + 2)
+    after = graph_aug(drop=0.3, add=0.5).sample(Source(GraphTensors.of(graph), torch.arange(80), None), 0)
+    own = {(u, v): w for u, v, w in zip(*graph.edges.tolist(), graph.weights.tolist(), strict=True)}
+    expected = [own.get((u, v), 1.0) for u, v in after.edge_index.T.tolist()]
+    assert after.weight.tolist() == expected
+    assert 1.0 in expected
+
+
 def test_added_pairs_lie_inside_clusters_and_are_new():
     before, method = pairs(SOURCES[0].domain.edges), graph_aug(drop=0.0, add=0.5)
     after = method.sample(SOURCES[0], 0)

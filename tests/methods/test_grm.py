@@ -122,7 +122,7 @@ def test_the_bound_pulls_latents_to_their_class_and_the_domains_together():
 
 def test_training_draws_latents_and_prediction_does_not():
     task, nodes = grm().networks["task"], torch.arange(10)
-    one, other = (task(DOMAIN.x, DOMAIN.edges, None, nodes)[0] for _ in range(2))
+    one, other = (task(DOMAIN.x, DOMAIN.edges, nodes=nodes)[0] for _ in range(2))
     assert not torch.allclose(one, other)
     method = grm()
     assert torch.equal(method.logits(DOMAIN, DOMAIN.edges), method.logits(DOMAIN, DOMAIN.edges))

@@ -120,7 +120,7 @@ def test_an_epoch_is_a_step_per_source_and_mask_to_the_bit():
             for s in sources:
                 for _ in range(TINY.n_descent):
                     mask = (torch.rand(s.domain.edges.num_real) < TINY.rho).float()
-                    logits = task.train()(s.domain.x, s.domain.edges, mask)
+                    logits = task.train()(s.domain.x, s.domain.edges, mask=mask)
                     adam.zero_grad()
                     F.cross_entropy(logits[s.train], s.domain.y[s.train]).backward()
                     adam.step()

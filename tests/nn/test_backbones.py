@@ -73,7 +73,7 @@ def pyg_gin(net, x, pairs, s):
 def test_logits_and_the_gradient_of_the_mask_equal_pyg(edges, kind, theirs, layers):
     net, x = make(kind, layers), torch.randn(N, INPUTS)
     s, t = (torch.rand(edges.num_real, generator=torch.Generator().manual_seed(1)).requires_grad_() for _ in range(2))
-    out = net(x, edges, s)
+    out = net(x, edges, mask=s)
     expected = theirs(net, x, torch.stack([edges.src, edges.dst])[:, edges.real], t)
     torch.testing.assert_close(out, expected)
     grad = torch.randn_like(out)
@@ -87,13 +87,13 @@ def test_a_mask_of_zero_equals_the_graph_without_the_edge(edges, kind):
     kept = torch.ones(edges.num_real, dtype=torch.bool)
     kept[cut] = False
     smaller = Edges.build(edges.src[edges.real][kept], edges.dst[edges.real][kept], N)
-    torch.testing.assert_close(net(x, edges, s), net(x, smaller, s[kept]))
+    torch.testing.assert_close(net(x, edges, mask=s), net(x, smaller, mask=s[kept]))
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_no_mask_equals_a_mask_of_ones(edges, backbone):
     net, x = registered(backbone), torch.randn(N, INPUTS)
-    torch.testing.assert_close(net(x, edges), net(x, edges, torch.ones(edges.num_real)))
+    torch.testing.assert_close(net(x, edges), net(x, edges, mask=torch.ones(edges.num_real)))
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -103,12 +103,12 @@ def test_permuting_the_nodes_permutes_the_rows(edges, backbone):
     src, dst = new[edges.src[edges.real]], new[edges.dst[edges.real]]
     order = torch.argsort(dst * N + src)
     renamed = Edges.build(src[order], dst[order], N)
-    torch.testing.assert_close(net(x[new.argsort()], renamed, s[order])[new], net(x, edges, s))
+    torch.testing.assert_close(net(x[new.argsort()], renamed, mask=s[order])[new], net(x, edges, mask=s))
 
 
 def test_the_mlp_ignores_edges(edges):
     net, x, none = make(MLP), torch.randn(N, INPUTS), torch.empty(0, dtype=torch.int64)
-    out = net(x, edges, torch.rand(edges.num_real))
+    out = net(x, edges, mask=torch.rand(edges.num_real))
     assert torch.equal(out, net(x, Edges.build(none, none, N)))
     first, last = net.linears
     torch.testing.assert_close(out, F.relu(x @ first.weight + first.bias) @ last.weight + last.bias)
@@ -118,8 +118,8 @@ def test_the_mlp_ignores_edges(edges):
 def test_sparse_and_dense_features_give_the_same_logits(edges, backbone):
     x = sp.random_array((N, INPUTS), density=0.4, rng=np.random.default_rng(0), dtype=np.float32)
     net, s = registered(backbone).float(), torch.rand(edges.num_real, dtype=torch.float32)
-    sparse = net(SparseMatrix(x, torch.device("cpu")), edges, s)
-    torch.testing.assert_close(sparse, net(torch.tensor(x.toarray()), edges, s))
+    sparse = net(SparseMatrix(x, torch.device("cpu")), edges, mask=s)
+    torch.testing.assert_close(sparse, net(torch.tensor(x.toarray()), edges, mask=s))
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -132,13 +132,13 @@ def test_a_recipe_selects_its_backbone(edges, backbone):
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_the_logits_of_a_representation_are_those_of_the_features(edges, backbone):
     net, x, s = registered(backbone), torch.randn(N, INPUTS), torch.rand(edges.num_real)
-    torch.testing.assert_close(net.read(net.embed(x, edges, s), edges, s), net(x, edges, s))
+    torch.testing.assert_close(net.read(net.embed(x, edges, s), edges, s), net(x, edges, mask=s))
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_a_backbone_uses_the_mask_unless_it_ignores_edges(edges, backbone):
     net, x = registered(backbone), torch.randn(N, INPUTS)
-    changed = not torch.equal(net(x, edges, torch.zeros(edges.num_real)), net(x, edges))
+    changed = not torch.equal(net(x, edges, mask=torch.zeros(edges.num_real)), net(x, edges))
     assert changed == BACKBONES[backbone].uses_edges
 
 

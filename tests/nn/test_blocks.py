@@ -61,7 +61,7 @@ def test_logits_equal_those_of_the_whole_graph(backbone, mask, size):
     domain = GraphTensors.of(g)
     s = {"none": None, "zeros": torch.zeros(domain.edges.num_real), "random": torch.rand(domain.edges.num_real)}[mask]
     with torch.no_grad():
-        expected = net(domain.x.double(), domain.edges, s)
+        expected = net(domain.x.double(), domain.edges, mask=s)
         out = logits_in_blocks(net, g, domain.edges, s, size)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
 
@@ -72,7 +72,7 @@ def test_every_gate_and_depth(gate, layers):
     g, net = graph(), network("gat", layers, gate=gate)
     domain, s = GraphTensors.of(g), torch.rand(GraphTensors.of(g).edges.num_real)
     with torch.no_grad():
-        expected = net(domain.x.double(), domain.edges, s)
+        expected = net(domain.x.double(), domain.edges, mask=s)
         torch.testing.assert_close(logits_in_blocks(net, g, domain.edges, s, 9), expected, rtol=0, atol=1e-10)
 
 
@@ -82,7 +82,7 @@ def test_sparse_features_stay_sparse(backbone):
     domain = GraphTensors.of(g)
     s = torch.rand(domain.edges.num_real, dtype=torch.float32)
     with torch.no_grad():
-        expected = net(domain.x, domain.edges, s)
+        expected = net(domain.x, domain.edges, mask=s)
         torch.testing.assert_close(logits_in_blocks(net, g, domain.edges, s, 9), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -96,7 +96,7 @@ def test_mask_logits_equal_those_of_the_whole_graph(inputs, size):
     with torch.no_grad():
         whole = GraphTensors(g.name, domain.x.double(), domain.edges, None, domain.labelled, g)
         out = mask_logits_in_blocks(net, g, domain.edges, facts, size)
-        torch.testing.assert_close(out, net(whole, domain.edges, facts), rtol=0, atol=1e-10)
+        torch.testing.assert_close(out, net(whole.x, domain.edges, facts), rtol=0, atol=1e-10)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -105,7 +105,7 @@ def test_blocks_are_computed_on_the_gpu_and_returned_to_the_host(backbone):
     g, net = graph(), network(backbone)
     domain, s = GraphTensors.of(g), torch.rand(GraphTensors.of(g).edges.num_real)
     with torch.no_grad():
-        expected = net(domain.x.double(), domain.edges, s)
+        expected = net(domain.x.double(), domain.edges, mask=s)
         out = logits_in_blocks(net.cuda(), g, domain.edges, s, 9)
     assert out.device == CPU
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)

@@ -63,7 +63,7 @@ def test_a_layer_equals_pyg_without_a_mask(seed, heads, bases):
 def test_logits_and_the_gradient_of_the_mask_equal_the_definition(layers):
     net, edges, x = make(layers), random_edges(), torch.randn(N, INPUTS)
     s = torch.rand(edges.num_real).requires_grad_()
-    out, expected = net(x, edges, s), by_definition(net, x, edges, s)
+    out, expected = net(x, edges, mask=s), by_definition(net, x, edges, s)
     torch.testing.assert_close(out, expected)
     grad = torch.randn_like(out)
     torch.testing.assert_close(torch.autograd.grad(out, s, grad), torch.autograd.grad(expected, s, grad))
@@ -74,19 +74,19 @@ def test_a_mask_of_zero_equals_the_graph_without_the_edge():
     s = torch.rand(edges.num_real).index_fill(0, cut, 0)
     kept = torch.ones(edges.num_real, dtype=torch.bool).index_fill(0, cut, False)
     smaller = Edges.build(edges.src[edges.real][kept], edges.dst[edges.real][kept], N)
-    torch.testing.assert_close(net(x, edges, s), net(x, smaller, s[kept]))
+    torch.testing.assert_close(net(x, edges, mask=s), net(x, smaller, mask=s[kept]))
 
 
 def test_no_mask_equals_a_mask_of_ones():
     net, edges, x = make(), random_edges(), torch.randn(N, INPUTS)
-    torch.testing.assert_close(net(x, edges), net(x, edges, torch.ones(edges.num_real)))
+    torch.testing.assert_close(net(x, edges), net(x, edges, mask=torch.ones(edges.num_real)))
 
 
 def test_reading_the_representation_gives_the_logits():
     net, edges, x, s = make(3), random_edges(), torch.randn(N, INPUTS), torch.rand(random_edges().num_real)
     h = net.embed(x, edges, s)
     assert h.shape == (N, HIDDEN)
-    torch.testing.assert_close(net.read(h, edges, s), net(x, edges, s))
+    torch.testing.assert_close(net.read(h, edges, s), net(x, edges, mask=s))
 
 
 def test_a_width_that_the_heads_do_not_divide_is_rounded_up():
@@ -98,8 +98,8 @@ def test_sparse_and_dense_features_give_the_same_logits():
     x = sp.random_array((N, INPUTS), density=0.4, rng=np.random.default_rng(0), dtype=np.float32)
     net, edges = make().float(), random_edges()
     s = torch.rand(edges.num_real, dtype=torch.float32)
-    sparse = net(SparseMatrix(x, torch.device("cpu")), edges, s)
-    torch.testing.assert_close(sparse, net(torch.tensor(x.toarray()), edges, s))
+    sparse = net(SparseMatrix(x, torch.device("cpu")), edges, mask=s)
+    torch.testing.assert_close(sparse, net(torch.tensor(x.toarray()), edges, mask=s))
 
 
 def test_blocks_of_nodes_give_the_logits_of_the_whole_graph():

@@ -37,7 +37,7 @@ def model(layers=2, **settings):
 def test_any_depth_gives_one_row_of_logits_per_node(edges, layers):
     net = model(layers)
     assert len(net.layers) == layers
-    assert net(torch.randn(N, INPUTS), edges, torch.rand(edges.num_real)).shape == (N, CLASSES)
+    assert net(torch.randn(N, INPUTS), edges, mask=torch.rand(edges.num_real)).shape == (N, CLASSES)
 
 
 def test_heads_are_concatenated_inside_and_averaged_at_the_end():
@@ -84,15 +84,15 @@ def section_4_3(net, x, edges, s, sigma):
 def test_the_message_gate_equals_section_4_3(edges, layers, activation):
     net, x, s = model(layers, activation=activation), torch.randn(N, INPUTS), torch.rand(edges.num_real)
     sigma = {"elu": torch.nn.ELU(), "relu": torch.nn.ReLU()}[activation]
-    torch.testing.assert_close(net(x, edges, s), section_4_3(net, x, edges, s, sigma), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(net(x, edges, mask=s), section_4_3(net, x, edges, s, sigma), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("gate", GATES)
 def test_sparse_and_dense_features_give_the_same_logits(edges, gate):
     net, s = model(gate=gate), torch.rand(edges.num_real)
     x = sp.random_array((N, INPUTS), density=0.4, rng=np.random.default_rng(0), dtype=np.float32)
-    sparse = net(SparseMatrix(x, torch.device("cpu")), edges, s)
-    torch.testing.assert_close(sparse, net(torch.tensor(x.toarray()), edges, s))
+    sparse = net(SparseMatrix(x, torch.device("cpu")), edges, mask=s)
+    torch.testing.assert_close(sparse, net(torch.tensor(x.toarray()), edges, mask=s))
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -102,8 +102,8 @@ def test_permuting_the_nodes_permutes_the_rows(edges, gate):
     src, dst = new[edges.src[edges.real]], new[edges.dst[edges.real]]
     order = torch.argsort(dst * N + src)
     renamed = Edges.build(src[order], dst[order], N)
-    out = net(x[new.argsort()], renamed, s[order])
-    torch.testing.assert_close(out[new], net(x, edges, s), rtol=1e-4, atol=1e-5)
+    out = net(x[new.argsort()], renamed, mask=s[order])
+    torch.testing.assert_close(out[new], net(x, edges, mask=s), rtol=1e-4, atol=1e-5)
 
 
 def test_evaluation_is_deterministic_and_training_is_not(edges):

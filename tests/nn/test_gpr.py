@@ -27,7 +27,7 @@ def mlp(net: GPR, x: torch.Tensor) -> torch.Tensor:
 def test_the_initial_weights_are_a_personalised_pagerank(layers):
     net, edges, x = GPR(INPUTS, HIDDEN, CLASSES, layers).eval(), random_edges(), torch.randn(N, INPUTS)
     s = torch.rand(edges.num_real).requires_grad_()
-    out, expected = net(x, edges, s), APPNP(GPR_HOPS, RESTART)(mlp(net, x), pairs_of(edges), s)
+    out, expected = net(x, edges, mask=s), APPNP(GPR_HOPS, RESTART)(mlp(net, x), pairs_of(edges), s)
     torch.testing.assert_close(out, expected)
     grad = torch.randn_like(out)
     torch.testing.assert_close(torch.autograd.grad(out, s, grad), torch.autograd.grad(expected, s, grad))
@@ -39,7 +39,7 @@ def test_any_weights_give_the_sum_of_powers():
     a = torch.eye(N).index_put((edges.dst[edges.real], edges.src[edges.real]), s)
     a = a / (a.sum(1)[:, None] * a.sum(1)[None, :]).sqrt()
     expected = sum(g * torch.linalg.matrix_power(a, k) @ mlp(net, x) for k, g in enumerate(net.gamma))
-    torch.testing.assert_close(net(x, edges, s), expected)
+    torch.testing.assert_close(net(x, edges, mask=s), expected)
 
 
 def test_a_batch_needs_the_neighbourhood_of_all_hops():

@@ -54,7 +54,7 @@ def test_logits_and_gradients_equal_the_concatenated_form(domain, names):
     net, edges = MaskNet(INPUTS, 6, 4, names), domain.edges
     facts = EdgeFacts.of(edges, names) if names else None
     src, dst = edges.src[edges.real], edges.dst[edges.real]
-    logits = net(domain, edges, facts)
+    logits = net(domain.x, edges, facts)
     expected = concatenated(net, domain.x, src, dst, facts.columns(names) if facts else None)
     torch.testing.assert_close(logits, expected)
     grad, parameters = torch.randn(edges.num_real), list(net.parameters())
@@ -65,23 +65,25 @@ def test_logits_and_gradients_equal_the_concatenated_form(domain, names):
 
 def test_logits_come_in_the_order_of_the_edges(domain):
     net, edges = MaskNet(INPUTS, 6, 4), domain.edges
-    logits = net(domain, edges)
+    logits = net(domain.x, edges)
     for e in (0, 5, edges.num_real - 1):
         src, dst = edges.src[edges.real][e], edges.dst[edges.real][e]
         alone = Edges.build(src.view(1), dst.view(1), N)
-        torch.testing.assert_close(net(domain, alone), logits[e : e + 1])
+        torch.testing.assert_close(net(domain.x, alone), logits[e : e + 1])
 
 
 def test_the_two_directions_of_an_edge_have_different_logits(domain):
     net = MaskNet(INPUTS, 6, 4)
-    forward, backward = (net(domain, Edges.build(torch.tensor([u]), torch.tensor([v]), N)) for u, v in ((0, 1), (1, 0)))
+    forward, backward = (
+        net(domain.x, Edges.build(torch.tensor([u]), torch.tensor([v]), N)) for u, v in ((0, 1), (1, 0))
+    )
     assert (forward - backward).abs() > 1e-4
 
 
 def test_sparse_features_give_the_same_logits(domain):
     net = MaskNet(INPUTS, 6, 4)
     sparse = GraphTensors.of(domain.graph.replace(x=sp.csr_array(domain.graph.x)))
-    torch.testing.assert_close(net(sparse, sparse.edges), net(domain, domain.edges))
+    torch.testing.assert_close(net(sparse.x, sparse.edges), net(domain.x, domain.edges))
 
 
 class Largest(TorchDispatchMode):
@@ -101,19 +103,19 @@ def test_nothing_of_size_edges_by_hidden_is_formed():
     dense = GraphTensors.of(Graph("g", np.random.default_rng(0).random((n, INPUTS)), random_pairs(n, 5000, seed=0)))
     net = MaskNet(INPUTS, 6, hidden)
     with Largest() as largest:
-        net(dense, dense.edges).sum().backward()
+        net(dense.x, dense.edges).sum().backward()
     assert dense.edges.num_real <= largest.numel < 2 * n * hidden < dense.edges.num_real * hidden / 20
 
 
 def test_a_graph_without_edges_has_no_logits():
     domain = GraphTensors.of(Graph("g", np.ones((3, INPUTS)), np.empty((2, 0), dtype=int)))
     facts = EdgeFacts.of(domain.edges, EDGE_INPUTS, torch.ones(3, 2) / 2)
-    assert MaskNet(INPUTS, 6, 4, EDGE_INPUTS)(domain, domain.edges, facts).shape == (0,)
+    assert MaskNet(INPUTS, 6, 4, EDGE_INPUTS)(domain.x, domain.edges, facts).shape == (0,)
 
 
 def test_edge_inputs_must_be_given_when_expected(domain):
     with pytest.raises(ValueError, match="takes the edge inputs origin, but none were given"):
-        MaskNet(INPUTS, 6, 4, ("origin",))(domain, domain.edges)
+        MaskNet(INPUTS, 6, 4, ("origin",))(domain.x, domain.edges)
 
 
 def test_predictions_need_probabilities(domain):

@@ -34,7 +34,7 @@ def by_definition(net: Mix, x: torch.Tensor, pairs: torch.Tensor, s: torch.Tenso
 def test_logits_and_the_gradient_of_the_mask_equal_the_definition(layers):
     net, edges, x = randomise(Mix(INPUTS, HIDDEN, CLASSES, layers)), random_edges(), torch.randn(N, INPUTS)
     s = torch.rand(edges.num_real).requires_grad_()
-    out, expected = net(x, edges, s), by_definition(net, x, pairs_of(edges), s)
+    out, expected = net(x, edges, mask=s), by_definition(net, x, pairs_of(edges), s)
     torch.testing.assert_close(out, expected)
     grad = torch.randn_like(out)
     torch.testing.assert_close(torch.autograd.grad(out, s, grad), torch.autograd.grad(expected, s, grad))
@@ -45,4 +45,4 @@ def test_gates_can_make_the_network_ignore_the_graph():
     for gate, bias in zip(net.gates, net.biases, strict=True):
         gate.data.zero_()
         bias.data.copy_(torch.tensor([-1e3, -1e3, 0.0]))
-    torch.testing.assert_close(net(x, edges, torch.zeros(edges.num_real)), net(x, edges))
+    torch.testing.assert_close(net(x, edges, mask=torch.zeros(edges.num_real)), net(x, edges))

@@ -29,7 +29,7 @@ def by_definition(net: SAGE, x: torch.Tensor, pairs: torch.Tensor, s: torch.Tens
 def test_logits_and_the_gradient_of_the_mask_equal_the_definition(layers):
     net, edges, x = randomise(SAGE(INPUTS, HIDDEN, CLASSES, layers)), random_edges(), torch.randn(N, INPUTS)
     s = torch.rand(edges.num_real).requires_grad_()
-    out, expected = net(x, edges, s), by_definition(net, x, pairs_of(edges), s)
+    out, expected = net(x, edges, mask=s), by_definition(net, x, pairs_of(edges), s)
     torch.testing.assert_close(out, expected)
     grad = torch.randn_like(out)
     torch.testing.assert_close(torch.autograd.grad(out, s, grad), torch.autograd.grad(expected, s, grad))

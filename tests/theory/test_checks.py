@@ -60,6 +60,33 @@ def uniform(size: int, seed: int, low: float = 0.0, high: float = 1.0) -> Tensor
     return torch.tensor(np.random.default_rng(seed).uniform(low, high, size))
 
 
+# ---- graphs with edge weights ----
+
+
+@ALL
+def test_the_loss_of_a_weighted_graph_is_that_of_the_mask_times_the_weights(setting: str) -> None:
+    trained, domain = game(double=True, **SETTINGS[setting])
+    w, s = uniform(domain.edges.num_real, 3, 0.1, 2.0), uniform(domain.edges.num_real, 1, 0.1, 0.9)
+    weighted = theory.loss_of(trained, domain, domain.edges.with_weight(w))
+    plain = theory.loss_of(trained, domain, domain.edges)
+    assert float(weighted(s)) == pytest.approx(float(plain(s * w)), rel=1e-12)
+    gradient = theory.mask_gradient(trained, domain, domain.edges.with_weight(w), s)
+    torch.testing.assert_close(gradient, w * theory.mask_gradient(trained, domain, domain.edges, s * w))
+
+
+@ALL
+def test_the_laws_hold_on_a_weighted_graph(setting: str) -> None:
+    trained, domain = game(**SETTINGS[setting])
+    edges = domain.edges.with_weight(uniform(domain.edges.num_real, 3, 0.1, 2.0).float())
+    report = theory_report.report(trained, domain, edges, steps=10)
+    assert report._broken == []
+    assert report.surrogate_primal == pytest.approx(report.surrogate_dual, rel=1e-6)
+    assert (
+        report.masks["learned"].loss
+        != theory_report.report(trained, domain, domain.edges, steps=1).masks["learned"].loss
+    )
+
+
 # ---- the mask's gradient ----
 
 

@@ -31,8 +31,8 @@ def gcn_weights(edges: Edges, s: Tensor | None = None) -> Tensor:
     kept = _kept(edges) if s is None else None
     if kept is not None and "weight" in kept:
         return kept["weight"]
-    out: Tensor = _GCNWeights.apply(s, edges)  # type: ignore[no-untyped-call]
-    if kept is not None:
+    out: Tensor = _GCNWeights.apply(edges.weighted(s), edges)  # type: ignore[no-untyped-call]
+    if kept is not None and not out.requires_grad:
         kept["weight"] = out
     return out
 

@@ -1,4 +1,4 @@
-"""Propagation of predictions over the target graph: Z ← α Â Z + (1 - α) Z⁽⁰⁾."""
+"""Propagation of predictions over the target graph: Z ← α Â Z + (1 - α) Z⁽⁰⁾, with the weighted edges in Â."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ def propagate(edges: Edges, logits: Tensor, alpha: float, steps: int) -> Tensor:
     """Propagate logits over a graph (personalised propagation).
 
     Args:
-        edges: Edges of the graph. Â is normalised as in a GCN, with self-loops.
+        edges: Edges of the graph, with their weights. Â is normalised as in a GCN, with self-loops.
         logits: The logits Z⁽⁰⁾ (N × C).
         alpha: Strength α in [0, 1).
         steps: Number of rounds.
 
     Returns:
-        The propagated logits. If `alpha` or `steps` is 0, `logits` itself.
+        The propagated logits, without a gradient. If `alpha` or `steps` is 0, `logits` itself.
+
+    Example:
+        >>> edges = Edges.of(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
+        >>> propagate(edges, torch.tensor([[1.0], [0.0]]), alpha=0.5, steps=1)
+        tensor([[0.7500],
+                [0.2500]])
     """
     if alpha == 0 or steps == 0:
         return logits
@@ -60,17 +66,17 @@ def propagate_each(edges: Edges, values: Tensor, alphas: Sequence[float], steps:
 
 
 def propagate_weighted(edges: Edges, values: Tensor, alpha: float, steps: int, weight: Tensor) -> Tensor:
-    """Propagate values over a graph with weighted edges. Unlike `propagate`, this function has gradients.
+    """Propagate values over a graph whose edges have further weights. Unlike `propagate`, it has gradients.
 
     Args:
         edges: Edges of the graph.
         values: The values to propagate (N × C).
         alpha: Strength α in [0, 1).
         steps: Number of rounds.
-        weight: Weight of each real edge. A weight of 0 is the same as removing the edge.
+        weight: Factor of each real edge, times its own weight. 0 is the same as removing the edge.
 
     Returns:
-        The propagated values. If all weights are 1, they are those of `propagate`.
+        The propagated values. If all factors are 1, they are those of `propagate`.
     """
     if alpha == 0 or steps == 0:
         return values

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from edgemask.nn.propagate import propagate, propagate_each
+from edgemask.nn.propagation import propagate, propagate_each
 from edgemask.nn.tensors import Edges
 
 N = 12

@@ -1,0 +1,147 @@
+"""Tests of what is accepted as a graph: objects of other libraries, alone and in lists, and their round trips."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+from edgemask.errors import GraphError, GraphWarning, InputTypeError, MissingDependencyError
+from edgemask.graph import Graph, as_graph, as_graphs
+
+
+def random_graph(seed: int, *, sparse: bool = False) -> Graph:
+    """A graph with every field set."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(1, 8)), int(rng.integers(1, 5))
+    x = rng.normal(size=(n, d)).astype(np.float32) * (rng.random((n, d)) < 0.5)
+    edges = np.array([(i, j) for i in range(n) for j in range(n) if i != j and rng.random() < 0.4]).reshape(-1, 2)
+    return Graph(
+        "random",
+        sp.csr_array(x) if sparse else x,
+        edges.T,
+        y=rng.integers(-1, 3, n),
+        classes=("a", "b", "c"),
+        masks={"train": rng.random(n) < 0.5, "eval": rng.random(n) < 0.5},
+        weights=rng.random(len(edges)),
+        feature_names=[f"f{i}" for i in range(d)],
+        node_ids=[f"n{i}" for i in rng.permutation(n)],
+    )
+
+
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_pyg_round_trips_are_exact(seed: int, sparse: bool) -> None:
+    graph = random_graph(seed, sparse=sparse)
+    assert Graph.from_pyg(graph.to_pyg(), "random") == graph
+
+
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_adjacency_round_trips_are_exact(seed: int, sparse: bool) -> None:
+    graph = random_graph(seed, sparse=sparse)
+    x, adjacency = graph.to_adjacency()
+    rest = {f: getattr(graph, f) for f in ("classes", "masks", "feature_names", "node_ids", "weights", "edges")}
+    assert Graph.from_adjacency(x, adjacency, graph.y, "random", **rest) == graph
+    again = Graph.from_adjacency(x, adjacency, graph.y, "random", classes=graph.classes)
+    weights = graph.weights if (graph.weights != 1).any() else None
+    assert again.hash == graph.replace(masks={}, weights=weights).hash
+
+
+def test_masks_and_weights_of_pyg_are_respected() -> None:
+    data = Data(
+        x=torch.ones(3, 2),
+        edge_index=torch.tensor([[2, 0], [0, 1]]),
+        edge_weight=torch.tensor([0.5, 2.0]),
+        y=torch.tensor([[0], [1], [1]]),
+        train_mask=torch.tensor([True, True, False]),
+    )
+    graph = as_graph(data)
+    assert graph.edges.tolist() == [[2, 0], [0, 1]]
+    assert graph.weights.tolist() == [0.5, 2.0]
+    assert graph.masks["train"].tolist() == [True, True, False]
+    assert graph.y.tolist() == [0, 1, 1]
+
+
+def test_pyg_without_features_needs_structural_ones() -> None:
+    data = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=3)
+    with pytest.raises(GraphError, match="graph 'graph', x: the graph has no features; features='degree'"):
+        as_graph(data)
+    graph = as_graph(data, options={"features": "log-degree"})
+    assert (graph.num_nodes, graph.feature_names) == (3, ("log-degree",))
+
+
+def test_ignored_fields_of_pyg_are_named() -> None:
+    data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]), edge_attr=torch.ones(1, 3))
+    with pytest.warns(GraphWarning, match="a Graph cannot store edge_attr"):
+        as_graph(data)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_array, sp.csr_matrix, sp.coo_array])
+def test_features_and_adjacency(convert: Any) -> None:
+    adjacency = convert(np.array([[0, 2.0, 0], [0, 0, 1], [0, 0, 0]]))
+    graph = as_graph((np.eye(3), adjacency, ["a", "b", None]))
+    assert graph.edges.tolist() == [[0, 1], [1, 2]]
+    assert graph.weights.tolist() == [2, 1]
+    assert graph.classes == ("a", "b")
+    assert as_graph((np.eye(3), convert(np.eye(3, k=1)))).weights is None
+    assert as_graph((None, convert(np.eye(3, k=1))), options={"features": "degree"}).num_nodes == 3
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "message"),
+    [
+        (np.ones((2, 3)), r"adjacency: expected 3 × 3 for the 3 rows of x, got shape \(2, 3\)"),
+        (np.ones(3), r"adjacency: expected an N × N matrix of numbers, got float64 of shape \(3,\)"),
+        (np.array([["a"]]), "adjacency: expected an N × N matrix of numbers, got <U1"),
+    ],
+)
+def test_a_wrong_adjacency_matrix_is_named(adjacency: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=f"graph 'graph', {message}"):
+        as_graph((np.eye(3), adjacency))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "NoneType"),
+        ("nope", "str 'nope'"),
+        (3, "int 3"),
+        (np.eye(3), "ndarray"),
+        ((np.eye(3),), "a tuple of ndarray"),
+        ((), "an empty tuple"),
+        ({}, "dict"),
+    ],
+)
+def test_other_objects_are_refused(value: Any, shown: str) -> None:
+    with pytest.raises(InputTypeError, match=rf"^expected a Graph, .* got {shown}$"):
+        as_graph(value)
+
+
+def test_lists_of_graphs_get_names() -> None:
+    pair = (np.eye(2), np.eye(2, k=1))
+    named = Graph("mine", np.eye(2), [(0, 1)])
+    assert [g.name for g in as_graphs([pair, named, pair])] == ["graph-0", "mine", "graph-2"]
+    assert [g.name for g in as_graphs(pair)] == ["graph-0"]
+    assert [g.name for g in as_graphs((named, named))] == ["mine", "mine"]
+    assert as_graphs([]) == []
+    array = np.empty(2, dtype=object)
+    array[:] = [named, named]
+    assert len(as_graphs(array)) == 2
+
+
+def test_dgl_round_trip() -> None:
+    pytest.importorskip("dgl")
+    graph = random_graph(3)
+    again = as_graph(graph.to_dgl(), "random", {"classes": graph.classes})
+    assert again.hash == graph.hash
+
+
+def test_without_dgl_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "dgl", None)
+    with pytest.raises(MissingDependencyError, match="to_dgl needs DGL"):
+        random_graph(1).to_dgl()
