@@ -20,13 +20,14 @@ from edgemask.errors import GraphError
 from edgemask.graph import MISSING, Array, Graph
 from edgemask.graph.checks import sorted_names
 from edgemask.graph.columns import Table
-from edgemask.graph.frames import ROLES, check_options, edge_fields, graph, mask_name, names_of
 from edgemask.graph.frames import OPTIONS as TABLE_OPTIONS
+from edgemask.graph.frames import ROLES, check_options, edge_fields, graph, mask_name, names_of
 from edgemask.runtime.atomic import replacing
 
 BOOLEANS = {"1": True, "0": False, "true": True, "false": False}
 NUMBERED = re.compile("x[0-9]+|features")  # the feature columns that `write_csv` writes
 LAYOUT = re.compile(f"id|label|label:.*|mask:.*|.*_mask|{NUMBERED.pattern}", re.DOTALL)
+OVERFLOW = 2.0**128 - 2.0**103  # the smallest number that is rounded to an infinite float32
 ABSENT = ("", "na", "n/a", "nan", "null", "none")  # cells of a numeric column that are not numbers
 
 
@@ -333,8 +334,9 @@ def _number(text: str, where: str, column: str) -> float:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not math.isfinite(number):
-        raise GraphError(f"{where}, {column}: {text!r} is not a finite number")
+    if not abs(number) < OVERFLOW:
+        kind = " as float32" if math.isfinite(number) else ""
+        raise GraphError(f"{where}, {column}: {text!r} is not a finite number{kind}")
     return number
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,10 +38,9 @@ def write_mat(graph: Graph, path: str | Path) -> None:
     if graph.masks:
         raise GraphError(f"graph {graph.name!r}, masks: a .mat file cannot store masks, got {', '.join(graph.masks)}")
     names = {field: list(value) for field in NAMES if (value := getattr(graph, field)) is not None and len(value)}
-    if any("\0" in str(text) for text in (graph.name, *graph.classes, *chain(*names.values()))):
-        raise GraphError(
-            f"graph {graph.name!r}, name, classes or {', '.join(NAMES)}: a .mat file cannot store the character NUL"
-        )
+    for field, texts in {"name": [graph.name], "classes": graph.classes, **names}.items():
+        if any("\0" in str(text) for text in texts):
+            raise GraphError(f"graph {graph.name!r}, {field}: a .mat file cannot store the character NUL")
     if graph.y is None:
         group = np.zeros((0, 0), dtype=bool)
     else:
@@ -81,9 +79,9 @@ def read_mat(
 ) -> Graph:
     """Read a graph from a `.mat` file in the layout of `write_mat`.
 
-    The fields `network`, `attrb` and `group` are required, the others are optional. If the values of `network` are not all 0 or 1, they are the
-    weights of the edges. Read only files whose origin you trust: SciPy parses them with compiled code that a crafted
-    file can crash.
+    The fields `network`, `attrb` and `group` are required, the others are optional. If the values of `network` are not
+    all 0 or 1, they are the weights of the edges. Read only files whose origin you trust: SciPy parses them with
+    compiled code that a crafted file can crash.
 
     Args:
         path: Path of the file.
@@ -98,7 +96,7 @@ def read_mat(
     """
     if labels not in ("first", "all", None):
         raise InputError(f"labels must be 'first' or 'all', got {labels!r}")
-    known = ["network", "attrb", "group", "name", "classes", "multilabel", "weighted"]
+    known = ["network", "attrb", "group", "name", "classes", "multilabel", "weighted", *NAMES]
     with error_prefix(path):
         fields = decoded(path, ".mat file", lambda file: scipy.io.loadmat(file, variable_names=known))
         network, x, group = (_matrix(fields, field) for field in known[:3])

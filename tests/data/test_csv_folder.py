@@ -93,7 +93,7 @@ def test_csv_writes_an_undirected_edge_once(tmp_path: Path) -> None:
         ({"nodes": NODES.replace("0.5", "half")}, r"nodes\.csv, row 3, x0: 'half' is not a finite number"),
         ({"nodes": NODES.replace("0.5", "nan")}, r"nodes\.csv, row 3, x0: 'nan' is not a finite number"),
         ({"nodes": NODES.replace("0.5", "")}, r"nodes\.csv, row 3, x0: '' is not a finite number"),
-        ({"nodes": NODES.replace("0.5", "1e300")}, r"feature 0 of node 1 must be finite, got inf as float32"),
+        ({"nodes": NODES.replace("0.5", "1e300")}, r"nodes\.csv, row 3, x0: '1e300' is not a finite number as float32"),
         ({"nodes": NODES.replace("id,", "name,")}, r"nodes\.csv: no column 'id' \(id='id'\); .*name, label, x0, x1"),
         ({"nodes": NODES.replace("x1", "x2")}, r"missing columns \['x1'\], unknown columns \['x2'\]"),
         ({"nodes": "id,label\na,b\n"}, r"nodes\.csv: no feature column"),

@@ -51,10 +51,11 @@ def test_pyg_distinguishes_a_matrix_of_one_class_from_a_column_of_labels() -> No
     assert back.y.shape == (3, 1)
 
 
-@pytest.mark.parametrize("field", ["x", "edge_index"])
-def test_pyg_missing_field(field: str) -> None:
-    with pytest.raises(GraphError, match=f"'g', {field}: the field is missing in the PyTorch Geometric data"):
-        Graph.from_pyg(pyg(**{field: None}), "g")
+def test_pyg_missing_field() -> None:
+    with pytest.raises(GraphError, match="'g', edge_index: the field is missing in the PyTorch Geometric data"):
+        Graph.from_pyg(pyg(edge_index=None), "g")
+    with pytest.raises(GraphError, match="'g', x: the graph has no features; features='degree' derives them"):
+        Graph.from_pyg(pyg(x=None), "g")
 
 
 @pytest.mark.parametrize("field", ["edge_attr", "pos"])
