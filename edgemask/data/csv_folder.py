@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ from edgemask.errors import GraphError
 from edgemask.graph import MISSING, Array, Graph
 from edgemask.graph.checks import sorted_names
 from edgemask.graph.columns import Table
-from edgemask.graph.frames import ROLES, check_options, edge_fields, graph, names_of
 from edgemask.graph.frames import OPTIONS as TABLE_OPTIONS
+from edgemask.graph.frames import ROLES, check_options, edge_fields, graph, mask_name, names_of
 from edgemask.runtime.atomic import replacing
 
 BOOLEANS = {"1": True, "0": False, "true": True, "false": False}
 NUMBERED = re.compile("x[0-9]+|features")  # the feature columns that `write_csv` writes
-LAYOUT = re.compile(f"id|label|label:.*|mask:.*|{NUMBERED.pattern}", re.DOTALL)
+LAYOUT = re.compile(f"id|label|label:.*|mask:.*|.*_mask|{NUMBERED.pattern}", re.DOTALL)
+OVERFLOW = 2.0**128 - 2.0**103  # the smallest number that is rounded to an infinite float32
 ABSENT = ("", "na", "n/a", "nan", "null", "none")  # cells of a numeric column that are not numbers
 
 
@@ -127,7 +128,7 @@ def read_csv(folder: str | Path, name: str | None = None, **options: Any) -> Gra
     - `x0`, `x1`, …: Dense features. Or `features`: sparse features as `index:value` pairs ("3:1 17:2.5").
     - `label` (optional): The name of the class; empty if the label is missing. If nodes have several labels, there is
       one column `label:<class>` of 0 and 1 per class instead; all of them are empty if the labels are missing.
-    - `mask:<name>` (optional): A mask of 0 and 1.
+    - `mask:<name>` or `<name>_mask` (optional): A mask of 0 and 1.
 
     The features of this layout have no names, unless `graph.json` gives them.
 
@@ -162,7 +163,9 @@ def read_csv(folder: str | Path, name: str | None = None, **options: Any) -> Gra
     ids, fields = _read_nodes(
         tables.nodes, info.get("width"), names_of(given["classes"]) if "classes" in given else None
     )
-    edges = edge_fields(Table(_frame(tables.edges), str(tables.edges)), _index(ids), str(tables.nodes), given)
+    edges = edge_fields(
+        Table(_frame(tables.edges), str(tables.edges)), pd.Index(list(ids), dtype=object), str(tables.nodes), given
+    )
     fields |= {key: tuple(info[key]) for key in ("feature_names", "text_columns") if key in info}
     with error_prefix(tables.nodes.parent):
         fields["node_ids"] = _node_ids(list(ids), info.get("node_ids"))
@@ -213,23 +216,19 @@ def _node_ids(ids: list[str], kind: str | None) -> Any:
     return None if kind is None and ids == [str(i) for i in range(len(ids))] else ids
 
 
-def _index(ids: Mapping[str, int]) -> Any:
-    return pd.Index(list(ids), dtype=object)
-
-
 def _read_nodes(path: Path, width: int | None, classes: list[str] | None) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the node index of each id in `nodes.csv`, and the arguments `x`, `y`, `classes` and `masks` of `Graph`."""
     header, rows = _rows(path)
     dense = [f"x{i}" for i in range(sum(bool(re.fullmatch("x[0-9]+", column)) for column in header))]
     several = [column for column in header if column.startswith("label:")]
     single = "label" in header and not several
-    masks: dict[str, list[bool]] = {column: [] for column in header if column.startswith("mask:")}
+    masks: dict[str, list[bool]] = {column: [] for column in header if mask_name(column) is not None}
     expected = {"id", *(dense or ["features"]), *several, *(["label"] if single else []), *masks}
     if set(header) != expected:
         raise GraphError(
             f"{path}: missing columns {sorted(expected - set(header))}, unknown columns "
             f"{sorted(set(header) - expected)}; expected id, x0, x1, … or features, and optionally label or "
-            "label:<class> for each class, and mask:<name>"
+            "label:<class> for each class, and mask:<name> or <name>_mask"
         )
     if dense and width not in (None, len(dense)):
         raise GraphError(f"{path}: expected {width} feature columns as in graph.json, got {len(dense)}")
@@ -279,7 +278,9 @@ def _read_nodes(path: Path, width: int | None, classes: list[str] | None) -> tup
         code = {**{name: i for i, name in enumerate(classes)}, "": MISSING}
         labels = [code[label] for label in labels]
     y = np.array(labels) if labels else None
-    masks_by_name = {column.removeprefix("mask:"): np.array(mask) for column, mask in masks.items()}
+    masks_by_name = {str(mask_name(column)): np.array(mask) for column, mask in masks.items()}
+    if len(masks_by_name) < len(masks):
+        raise GraphError(f"{path}: two of the columns {', '.join(masks)} are the same mask")
     return ids, {"x": x, "y": y, "classes": tuple(classes or ()), "masks": masks_by_name}
 
 
@@ -333,8 +334,9 @@ def _number(text: str, where: str, column: str) -> float:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not math.isfinite(number):
-        raise GraphError(f"{where}, {column}: {text!r} is not a finite number")
+    if not abs(number) < OVERFLOW:
+        kind = " as float32" if math.isfinite(number) else ""
+        raise GraphError(f"{where}, {column}: {text!r} is not a finite number{kind}")
     return number
 
 

@@ -20,7 +20,7 @@ from edgemask.graph.frames import check_options, graph, names_of
 from edgemask.legal import did_you_mean
 from edgemask.protocol import Protocol
 
-COLUMNS = ("status", "gender", "major", "minor", "dormitory", "year", "high_school")  # of local_info
+COLUMNS = ("student_fac", "gender", "major", "second_major", "dorm", "year", "high_school")  # of local_info
 GENDER, ATTRIBUTES = 1, (0, 2, 3, 4, 5, 6)  # positions in COLUMNS
 GENDERS = ("gender 1", "gender 2")
 SCHOOL_OPTIONS = ("features", "classes", "undirected", "duplicates", "self_loops", "isolated")
@@ -98,8 +98,9 @@ def read_school(path: str | Path, name: str | None = None, *, label: str = "gend
     """Read the original file of any school of Facebook-100.
 
     Its variables are `A`, the symmetric adjacency matrix, and `local_info`, an N × 7 table of numbers, 0 if missing:
-    `status`, `gender`, `major`, `minor` (or second major), `dormitory`, `year` and `high_school`. All of them except
-    the label are text columns, because their numbers have no order: the feature `dormitory=165` is 0 or 1.
+    `student_fac` (student or faculty), `gender`, `major`, `second_major` (or minor), `dorm`, `year` and `high_school`.
+    All of them except the label are text columns, because their numbers have no order: the feature `dorm=165` is 0 or
+    1.
 
     The graphs of the benchmark `facebook100` are different: their columns are the values of all schools.
 

@@ -38,13 +38,14 @@ __all__ = [
     "write_parquet",
 ]
 
-READERS: dict[str, tuple[Callable[..., Graph], tuple[str, ...]]] = {  # and the options besides OPTIONS
-    ".npz": (read_npz, ()),
-    ".mat": (read_mat, ("labels",)),
-    "school": (read_school, ("label", *SCHOOL_OPTIONS)),
-    ".csv": (read_csv, TABLE_OPTIONS),
-    ".parquet": (read_parquet, TABLE_OPTIONS),
+READERS: dict[str, tuple[Callable[..., Graph], str, tuple[str, ...]]] = {  # reader, name, options besides OPTIONS
+    ".npz": (read_npz, ".npz files", ()),
+    ".mat": (read_mat, ".mat files of the citation layout", ("labels",)),
+    "school": (read_school, "Facebook-100 .mat files", ("label", *SCHOOL_OPTIONS)),
+    ".csv": (read_csv, "CSV files", TABLE_OPTIONS),
+    ".parquet": (read_parquet, "Parquet files", TABLE_OPTIONS),
 }
+ALL_OPTIONS = tuple(dict.fromkeys(option for _, _, own in READERS.values() for option in (*OPTIONS, *own)))
 WRITERS = {".npz": write_npz, ".mat": write_mat, ".csv": write_csv, ".parquet": write_parquet}
 FORMATS = (
     ".npz, .mat, a folder with nodes.csv and edges.csv or nodes.parquet and edges.parquet, or both files separated by "
@@ -74,14 +75,18 @@ def read_graph(path: str | Path, **options: Any) -> Graph:
 
     Raises:
         GraphError: The format is unknown, or the content is not valid.
-        InputError: The format does not have an option.
+        InputError: There is no such option, or the format does not have it.
         InputTypeError: `path` is not a path. `Graph.from_pandas`, `from_networkx`, … convert objects.
         MissingDependencyError: The format needs a package that is not installed.
     """
     if not isinstance(path, str | Path):
         raise InputTypeError(f"expected the path of a graph, got {type(path).__name__}")
-    reader, own = READERS[_format(path)]
-    check_options(options, dict.fromkeys((*OPTIONS, *own)), str(path))
+    check_options(options, ALL_OPTIONS)
+    reader, kind, own = READERS[_format(path)]
+    legal = dict.fromkeys((*OPTIONS, *own))
+    for option in options:
+        if option not in legal:
+            raise InputError(f"{path}: {kind} have no option {option!r} (their options: {', '.join(legal)})")
     return reader(path, **options)
 
 

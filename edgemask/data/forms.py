@@ -1,4 +1,4 @@
-"""Helpers of all graph file formats: errors that name the file, fields of archives, and JSON objects with known keys."""
+"""Helpers of all graph file formats: errors that name the file, fields of archives, JSON objects with known keys."""
 
 from __future__ import annotations
 

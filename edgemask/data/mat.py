@@ -14,7 +14,7 @@ from edgemask.errors import GraphError, InputError
 from edgemask.graph import MISSING, Graph
 from edgemask.runtime.atomic import replacing
 
-REMOVED = {"feature_names": "feature_names=(), text_columns=()", "node_ids": "node_ids=None"}
+NAMES = ("feature_names", "text_columns", "node_ids")  # optional fields
 
 
 def write_mat(graph: Graph, path: str | Path) -> None:
@@ -27,26 +27,20 @@ def write_mat(graph: Graph, path: str | Path) -> None:
     - `group`: An N × C matrix with 1 for each label of a node. A row of zeros means a missing label, an empty matrix
       means that the graph has no labels.
 
-    It also has `name`, `multilabel` (whether nodes can have several labels), `weighted` if the edges have weights and,
-    unless they are "0" … "C-1", the names of the `classes`.
+    It also has `name`, `multilabel` (whether nodes can have several labels) and, unless they are "0" … "C-1", the names
+    of the `classes`. `weighted`, `feature_names`, `text_columns` and `node_ids` (integers or text) are there if the
+    graph has them.
 
     Raises:
-        GraphError: The layout cannot store the graph: it has masks, names of features or nodes, a name with the
-            character NUL, a labelled node without a class, or an edge of weight 0.
+        GraphError: The layout cannot store the graph: it has masks, a name with the character NUL, or a labelled node
+            without a class.
     """
     if graph.masks:
         raise GraphError(f"graph {graph.name!r}, masks: a .mat file cannot store masks, got {', '.join(graph.masks)}")
-    for field, what in (("feature_names", "names of features"), ("node_ids", "ids of nodes")):
-        value = getattr(graph, field)
-        if value is not None and len(value):
-            raise GraphError(
-                f"graph {graph.name!r}, {field}: a .mat file cannot store {what}; write another format, or remove them "
-                f"with graph.replace({REMOVED[field]})"
-            )
-    if graph.weights is not None and not graph.weights.all():
-        raise GraphError(f"graph {graph.name!r}, weights: a .mat file cannot store an edge of weight 0")
-    if "\0" in graph.name + "".join(graph.classes):
-        raise GraphError(f"graph {graph.name!r}, name or classes: a .mat file cannot store the character NUL")
+    names = {field: list(value) for field in NAMES if (value := getattr(graph, field)) is not None and len(value)}
+    for field, texts in {"name": [graph.name], "classes": graph.classes, **names}.items():
+        if any("\0" in str(text) for text in texts):
+            raise GraphError(f"graph {graph.name!r}, {field}: a .mat file cannot store the character NUL")
     if graph.y is None:
         group = np.zeros((0, 0), dtype=bool)
     else:
@@ -67,6 +61,8 @@ def write_mat(graph: Graph, path: str | Path) -> None:
     }
     if graph.weights is not None:
         fields["weighted"] = True
+    for field, texts in names.items():
+        fields[field] = np.array(texts, dtype=np.int64 if isinstance(texts[0], np.integer) else object)
     if graph.classes != tuple(map(str, range(group.shape[1]))):
         fields["classes"] = np.array(graph.classes, dtype=object)
     fields["group"] = group.astype(np.uint8)  # last, so that a truncated file is not read as a graph without labels
@@ -83,9 +79,9 @@ def read_mat(
 ) -> Graph:
     """Read a graph from a `.mat` file in the layout of `write_mat`.
 
-    The fields `network`, `attrb` and `group` are required. If the values of `network` are not all 0 or 1, they are the
-    weights of the edges. Read only files whose origin you trust: SciPy parses them with compiled code that a crafted
-    file can crash.
+    The fields `network`, `attrb` and `group` are required, the others are optional. If the values of `network` are not
+    all 0 or 1, they are the weights of the edges. Read only files whose origin you trust: SciPy parses them with
+    compiled code that a crafted file can crash.
 
     Args:
         path: Path of the file.
@@ -100,7 +96,7 @@ def read_mat(
     """
     if labels not in ("first", "all", None):
         raise InputError(f"labels must be 'first' or 'all', got {labels!r}")
-    known = ["network", "attrb", "group", "name", "classes", "multilabel", "weighted"]
+    known = ["network", "attrb", "group", "name", "classes", "multilabel", "weighted", *NAMES]
     with error_prefix(path):
         fields = decoded(path, ".mat file", lambda file: scipy.io.loadmat(file, variable_names=known))
         network, x, group = (_matrix(fields, field) for field in known[:3])
@@ -111,7 +107,8 @@ def read_mat(
             raise GraphError(f"group: expected {n} rows for the {n} rows of attrb, got {len(group)}")
         if not np.isin(group, (0, 1)).all():
             raise GraphError(f"group: expected 0 and 1, got {group[(group != 0) & (group != 1)][0]}")
-        network.eliminate_zeros()
+        if not np.any(fields.get("weighted", False)):  # otherwise 0 is a weight
+            network.eliminate_zeros()
         weighted = np.any(fields.get("weighted", False)) or (network.data != 1).any()
         y = None
         if group.shape != (0, 0):
@@ -125,8 +122,16 @@ def read_mat(
         if y is not None and len(classes) != group.shape[1]:
             raise GraphError(f"classes: expected {group.shape[1]} names for the columns of group, got {len(classes)}")
         name = name or _text(fields.get("name", ""), "name") or Path(path).stem
-        weights = network.data if weighted else None
-        return Graph(name, x, np.stack([network.row, network.col]), y, classes, weights=weights, **options)
+        further: dict[str, Any] = {field: _names(fields[field], field) for field in NAMES if field in fields}
+        further["weights"] = network.data if weighted else None
+        return Graph(name, x, np.stack([network.row, network.col]), y, classes, **further, **options)
+
+
+def _names(values: Any, field: str) -> Any:
+    """Return the names of features or nodes. Ids of nodes may be integers."""
+    if field == "node_ids" and values.dtype.kind in "iu":
+        return np.ravel(values)
+    return tuple(_text(value, field) for value in np.ravel(values))
 
 
 def _matrix(fields: dict[str, Any], field: str) -> Any:

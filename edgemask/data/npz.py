@@ -90,5 +90,5 @@ def read_npz(path: str | Path, name: str | None = None, **options: Any) -> Graph
         if fields:
             raise GraphError(f"unknown field {min(fields)!r}")
         masks_by_name = dict(zip(info["masks"], masks, strict=True))
-        names = {key: tuple(info[key]) for key in ("classes", *NAMES) if key in info}
+        names: dict[str, Any] = {key: tuple(info[key]) for key in ("classes", *NAMES) if key in info}
         return Graph(name or info["name"], x, edges, masks=masks_by_name, **optional, **names, **options)

@@ -263,7 +263,7 @@ def encoded(
     return x, names, text_columns
 
 
-def is_numeric(table: Table, column: str) -> bool:  # noqa: RET503
+def is_numeric(table: Table, column: str) -> bool:
     """Return whether a column holds numbers or booleans, and raise a `GraphError` if it does not hold text either."""
     dtype, types = table[column].dtype, pd.api.types
     dtype = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype

@@ -93,7 +93,7 @@ def _nodes(table: Table, given: Mapping[str, Any]) -> tuple[dict[str, Any], Any,
     if label is not None and several and wanted is None:
         table.fail(f"expected the column {label!r} or columns label:<class>, got both")
     several = [] if label is not None else several
-    masks = {c: _mask_name(c) for c in table.columns if _mask_name(c) is not None and c not in (wanted or ())}
+    masks = {c: mask_name(c) for c in table.columns if mask_name(c) is not None and c not in (wanted or ())}
     columns, kinds = _features(table, wanted, {id_column, label, *several, *masks})
     as_text = names_of(given.get("text", ()))
     for column in as_text:
@@ -118,7 +118,7 @@ def _label_column(table: Table, given: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _mask_name(column: str) -> str | None:
+def mask_name(column: str) -> str | None:
     """Return the name of the mask that a column holds, or None."""
     if column.startswith("mask:"):
         return column.removeprefix("mask:")

@@ -9,10 +9,10 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from edgemask.data import facebook
+from edgemask.data import facebook, read_graph
 from edgemask.data.facebook import FACEBOOK100
 from edgemask.data.store import File, Store
-from edgemask.errors import DataError
+from edgemask.errors import DataError, GraphError, InputError
 from edgemask.graph import MISSING, Graph
 
 ABSENT = {"Penn94", "Texas80"}
@@ -132,6 +132,51 @@ def test_files_have_fixed_urls_and_checksums() -> None:
     files = [file for name in FACEBOOK100.domains for file in facebook.files(name)]
     assert len({file.checksum for file in files}) == 18
     assert all(isinstance(file, File) and file.url.endswith(file.path) for file in files)
+
+
+INFO = [[1, 2, 5, 0, 0, 2006, 9], [2, 0, 0, 7, 31, 2005, 9], [1, 1, 5, 0, 30, 0, 0]]
+FRIENDS = [[0, 1], [1, 0], [1, 2], [2, 1]]
+
+
+def test_any_school_can_be_read(tmp_path: Path) -> None:
+    school(tmp_path, "Simmons81", INFO, FRIENDS)
+    graph = read_graph(tmp_path / "Simmons81.mat")
+    assert (graph.name, graph.classes, graph.num_edges) == ("Simmons81", ("gender 1", "gender 2"), 4)
+    assert graph.y.tolist() == [1, MISSING, 0]
+    assert graph.text_columns == ("student_fac", "major", "second_major", "dorm", "year", "high_school")
+    rows = [{graph.feature_names[i] for i in np.flatnonzero(row)} for row in graph.x]
+    assert rows == [
+        {"student_fac=1", "major=5", "year=2006", "high_school=9"},
+        {"student_fac=2", "second_major=7", "dorm=31", "year=2005", "high_school=9"},
+        {"student_fac=1", "major=5", "dorm=30"},
+    ]
+
+
+def test_label_of_a_school(tmp_path: Path) -> None:
+    school(tmp_path, "Simmons81", INFO, FRIENDS)
+    graph = read_graph(tmp_path / "Simmons81.mat", label="year", features=["gender", "dorm"])
+    assert (graph.classes, graph.y.tolist()) == (("2005", "2006"), [1, 0, MISSING])
+    assert graph.feature_names == ("gender=1", "gender=2", "dorm=30", "dorm=31")
+    with pytest.raises(InputError, match=r"Simmons81\.mat: no label 'dorms' .*did you mean 'dorm'"):
+        read_graph(tmp_path / "Simmons81.mat", label="dorms")
+    with pytest.raises(InputError, match=r"Facebook-100 \.mat files have no option 'labels'"):
+        read_graph(tmp_path / "Simmons81.mat", labels="all")
+
+
+def test_a_damaged_school(tmp_path: Path) -> None:
+    school(tmp_path, "a", [row[:6] for row in INFO], FRIENDS)
+    with pytest.raises(GraphError, match=r"a\.mat: local_info: expected an N × 7 table .*got uint16 of shape \(3, 6\)"):
+        read_graph(tmp_path / "a.mat")
+    school(tmp_path, "b", INFO, FRIENDS[:1])
+    with pytest.raises(GraphError, match=r"b\.mat: the adjacency matrix A is not symmetric"):
+        read_graph(tmp_path / "b.mat")
+
+
+def test_a_school_of_the_store_as_its_own_graph(graphs: dict[str, Graph], store: Store) -> None:
+    own, shared = read_graph(store.root / "facebook100" / "Reed98.mat"), graphs["Reed98"]
+    assert own.y.tolist() == shared.y.tolist()
+    assert np.array_equal(own.edges, shared.edges)
+    assert (own.x @ own.x.T - shared.x @ shared.x.T).count_nonzero() == 0
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,11 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_geometric.data import Data
 
 from edgemask.data import csv_folder, files
-from edgemask.errors import GraphError, GraphWarning
+from edgemask.errors import GraphError, InputError, MissingDependencyError
 from edgemask.graph import Graph
 
 FEW = settings(max_examples=25, deadline=None)
@@ -56,6 +55,23 @@ def graphs(draw: st.DrawFn, *, mat: bool = False) -> Graph:
     )
 
 
+@st.composite
+def named_graphs(draw: st.DrawFn, *, mat: bool = False) -> Graph:
+    """Draw graphs that may also have weights, names of features, text columns and ids of nodes."""
+    graph = draw(graphs(mat=mat))
+    text = TEXT.filter(lambda name: "\0" not in name)
+    fields: dict[str, Any] = {}
+    if draw(st.booleans()):
+        fields["weights"] = np.array([draw(st.floats(0, 10, width=32)) for _ in range(graph.num_edges)])
+    if draw(st.booleans()):
+        names = [*draw(st.lists(text, min_size=3, max_size=3, unique=True)), "city=Oslo"]
+        fields |= {"feature_names": tuple(names[-graph.num_features :]), "text_columns": ("city",)}
+    ids = draw(st.sampled_from([None, text, st.integers(-(2**63), 2**63 - 1)]))
+    if ids is not None:
+        fields["node_ids"] = draw(st.lists(ids, min_size=graph.num_nodes, max_size=graph.num_nodes, unique=True))
+    return graph.replace(**fields)
+
+
 def assert_same(back: Graph, graph: Graph) -> None:
     assert back == graph
     assert (back.name, back.hash, back.classes) == (graph.name, graph.hash, graph.classes)
@@ -79,13 +95,13 @@ def small(**changes: Any) -> Graph:
 
 
 @FEW
-@given(graph=graphs())
+@given(graph=named_graphs())
 def test_pyg_round_trip(graph: Graph) -> None:
-    assert_same(files.from_pyg(files.to_pyg(graph), graph.name), graph)
+    assert_same(Graph.from_pyg(graph.to_pyg(), graph.name), graph)
 
 
 @FEW
-@given(graph=graphs())
+@given(graph=named_graphs())
 def test_npz_round_trip(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("npz") / "graph.npz"
     files.write_npz(graph, path)
@@ -93,7 +109,7 @@ def test_npz_round_trip(graph: Graph, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @FEW
-@given(graph=graphs())
+@given(graph=named_graphs())
 def test_csv_round_trip(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("csv") / "graph"
     files.write_csv(graph, folder)
@@ -101,7 +117,15 @@ def test_csv_round_trip(graph: Graph, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @FEW
-@given(graph=graphs(mat=True))
+@given(graph=named_graphs())
+def test_parquet_round_trip(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("parquet") / "graph"
+    files.write_parquet(graph, folder)
+    assert_same(files.read_graph(folder), graph)
+
+
+@FEW
+@given(graph=named_graphs(mat=True))
 def test_mat_round_trip(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("mat") / "graph.mat"
     files.write_mat(graph, path)
@@ -153,56 +177,6 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(tmp_path.iterdir()) == listing
 
 
-# ---- PyTorch Geometric -------------------------------------------------------------------------------
-
-
-def pyg(**fields: Any) -> Data:
-    return Data(**{"x": torch.eye(3), "edge_index": torch.tensor([[0, 1], [1, 2]]), **fields})
-
-
-def test_pyg_layout() -> None:
-    data = files.to_pyg(small(x=sp.eye_array(3), classes=("a", "b"), masks={"train": np.array([True, False, True])}))
-    assert data.x.layout == torch.sparse_csr
-    assert data.num_nodes == 3
-    assert data.y.tolist() == [0, 1, -1]
-    assert data.train_mask.tolist() == [True, False, True]
-    assert data.classes == ("a", "b")
-
-
-def test_pyg_copies() -> None:
-    graph = small()
-    data = files.to_pyg(graph)
-    data.x[0, 0] = 7
-    assert graph.x[0, 0] == 1
-
-
-def test_pyg_accepts_a_column_of_labels_and_any_sparse_layout() -> None:
-    data = pyg(x=torch.eye(3).to_sparse(), y=torch.tensor([[0], [2], [1]]))
-    assert files.from_pyg(data, "g") == make("g", sp.eye_array(3), [[0, 1], [1, 2]], [0, 2, 1])
-
-
-def test_pyg_distinguishes_a_matrix_of_one_class_from_a_column_of_labels() -> None:
-    graph = small(y=[[1], [0], [-1]], classes=("a",))
-    assert_same(files.from_pyg(files.to_pyg(graph), "small"), graph)
-
-
-@pytest.mark.parametrize("field", ["x", "edge_index"])
-def test_pyg_missing_field(field: str) -> None:
-    with pytest.raises(GraphError, match=f"'g', {field}: the field is missing in the PyTorch Geometric data"):
-        files.from_pyg(pyg(**{field: None}), "g")
-
-
-@pytest.mark.parametrize("field", ["edge_attr", "edge_weight", "pos"])
-def test_pyg_warns_about_ignored_fields(field: str) -> None:
-    with pytest.warns(GraphWarning, match=f"'g': a Graph cannot store {field}"):
-        files.from_pyg(pyg(**{field: torch.ones(2, 1)}), "g")
-
-
-def test_pyg_rejects_an_invalid_mask() -> None:
-    with pytest.raises(GraphError, match=r"'g', masks\['train'\]: must be 3 booleans"):
-        files.from_pyg(pyg(train_mask=torch.tensor([0, 1])), "g")
-
-
 # ---- .npz --------------------------------------------------------------------------------------------
 
 
@@ -233,7 +207,7 @@ def test_npz_missing_field(tmp_path: Path, field: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"weights": np.ones(2)}, "unknown field 'weights'"),
+        ({"colours": np.ones(2)}, "unknown field 'colours'"),
         ({"info": "{"}, "info: not valid JSON"),
         ({"info": '{"name": "a", "classes": []}'}, "info: 'masks' is missing"),
         ({"info": '{"name": 1}'}, "info, name: expected str, got 1"),
@@ -299,9 +273,9 @@ def test_mat_layout(tmp_path: Path) -> None:
     assert sp.issparse(fields["attrb"])
 
 
-def test_mat_warns_about_ignored_weights(tmp_path: Path) -> None:
-    with pytest.warns(GraphWarning, match=r"g\.mat, network: a Graph cannot store edge weights \(the first is 2\.5\)"):
-        files.read_mat(mat(tmp_path / "g.mat", network=2.5 * np.eye(3, k=1)))
+def test_mat_values_of_the_network_are_weights(tmp_path: Path) -> None:
+    graph = files.read_mat(mat(tmp_path / "g.mat", network=2.5 * np.eye(3, k=1)))
+    assert graph.weights.tolist() == [2.5, 2.5]
 
 
 @pytest.mark.parametrize(
@@ -351,10 +325,30 @@ def test_mat_reads_the_citation_data(data_root: Path) -> None:
     assert (graph.y.sum(1) == 2).sum() == 15
 
 
-def test_masks_of_several_splits_are_ignored_with_a_warning():
-    data = Data(x=torch.ones(4, 2), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))
-    data.train_mask, data.val_mask = torch.ones(4, 10, dtype=torch.bool), torch.ones(4, dtype=torch.bool)
-    with pytest.warns(GraphWarning, match="a Graph cannot store train_mask; the data is ignored"):
-        graph = files.from_pyg(data, "g", classes=("a", "b", "c"))
-    assert list(graph.masks) == ["val"]
-    assert graph.classes == ("a", "b", "c")
+# ---- options -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "options", "message"),
+    [
+        (
+            "g.npz",
+            {"undirectd": True},
+            r"no option 'undirectd' .*options: name, undirected.*did you mean 'undirected'\?",
+        ),
+        ("g.npz", {"label": "a"}, r"g\.npz: \.npz files have no option 'label' \(their options: name, undirected"),
+        ("g.mat", {"text": "a"}, r"g\.mat: \.mat files of the citation layout have no option 'text'.*labels\)"),
+        ("g", {"labels": "all"}, r"g: CSV files have no option 'labels' .*label.*weight"),
+    ],
+)
+def test_options_that_a_format_does_not_have(tmp_path: Path, where: str, options: dict[str, Any], message: str) -> None:
+    files.write_graph(small(), tmp_path / where)
+    with pytest.raises(InputError, match=message):
+        files.read_graph(tmp_path / where, **options)
+
+
+def test_parquet_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for call in (lambda: files.write_parquet(small(), tmp_path), lambda: files.read_parquet(tmp_path)):
+        with pytest.raises(MissingDependencyError, match=r"edgemask\[parquet\]"):
+            call()

@@ -1,0 +1,210 @@
+"""Tests of CSV and Parquet files with columns of any names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from edgemask import EdgeMaskClassifier, load_model
+from edgemask.data.files import read_graph, write_graph
+from edgemask.errors import GraphError, GraphWarning, InputError
+from edgemask.graph import Graph
+
+READ: dict[str, Any] = {
+    "id": "person",
+    "label": "grade",
+    "features": ["age", "city", "member", "zip"],
+    "text": "zip",
+    "source": "giver",
+    "destination": "taker",
+    "weight": "amount",
+}
+
+
+def tables() -> tuple[pd.DataFrame, pd.DataFrame]:
+    nodes = pd.DataFrame(
+        {
+            "person": ["ann", "bob", "eve", "007"],
+            "age": [31, 45.5, 28, 60],
+            "city": ["Oslo", "Rome", "Oslo", ""],
+            "member": [True, False, False, True],
+            "zip": ["0150", "00100", "0150", "0150"],
+            "grade": ["good", "bad", "", "good"],
+            "notes": ["a, b", "c", 'say "d"', ""],
+            "train_mask": [1, 1, 0, 0],
+            "val_mask": [False, False, True, True],
+        }
+    )
+    edges = pd.DataFrame({"giver": ["ann", "bob", "007"], "taker": ["bob", "eve", "ann"], "amount": [2, 0.5, 0]})
+    return nodes, edges
+
+
+def written(folder: Path, suffix: str, nodes: pd.DataFrame, edges: pd.DataFrame) -> str:
+    """Write two tables as any other program would, and return the path of the pair."""
+    folder.mkdir(exist_ok=True)
+    paths = [folder / f"{name}{suffix}" for name in ("nodes", "edges")]
+    for path, table in zip(paths, (nodes, edges), strict=True):
+        table.to_csv(path, index=False) if suffix == ".csv" else table.to_parquet(path, index=False)
+    return ",".join(map(str, paths))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_files_are_read_as_the_tables(tmp_path: Path, suffix: str) -> None:
+    pair = written(tmp_path / "club", suffix, *tables())
+    graph = read_graph(tmp_path / "club", **READ)
+    assert graph == Graph.from_pandas(*tables(), name="club", **READ)
+    assert read_graph(pair, **READ) == graph
+    assert graph.feature_names == ("age", "city=Oslo", "city=Rome", "member", "zip=00100", "zip=0150")
+    assert graph.x.tolist()[1] == [45.5, 0, 1, 0, 1, 0]
+    assert graph.node_ids.tolist() == ["ann", "bob", "eve", "007"]
+    assert (graph.classes, graph.y.tolist()) == (("bad", "good"), [1, 0, -1, 1])
+    assert {name: mask.tolist() for name, mask in graph.masks.items()} == {
+        "train": [True, True, False, False],
+        "val": [False, False, True, True],
+    }
+    weights = {tuple(edge): float(w) for edge, w in zip(graph.edges.T.tolist(), graph.weights, strict=True)}
+    assert weights == {(0, 1): 2, (1, 2): 0.5, (3, 0): 0}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_options_in_graph_json(tmp_path: Path, suffix: str) -> None:
+    written(tmp_path / "club", suffix, *tables())
+    info = READ | {"name": "chess", "undirected": True, "classes": ["good", "bad", "fair"]}
+    (tmp_path / "club" / "graph.json").write_text(json.dumps(info))
+    graph = read_graph(tmp_path / "club")
+    assert graph == Graph.from_pandas(*tables(), **info)
+    assert read_graph(tmp_path / "club", features=["age"], text=(), name="g").feature_names == ("age",)
+
+
+def test_the_name_of_a_pair_is_that_of_its_files(tmp_path: Path) -> None:
+    nodes, edges = tables()
+    nodes.to_csv(tmp_path / "may_nodes.csv", index=False)
+    edges.to_csv(tmp_path / "may_edges.csv", index=False)
+    assert read_graph(f"{tmp_path}/may_nodes.csv, {tmp_path}/may_edges.csv", **READ).name == "may"
+
+
+def test_derived_features(tmp_path: Path) -> None:
+    written(tmp_path / "club", ".csv", *tables())
+    graph = read_graph(tmp_path / "club", **READ | {"features": ["age", "log-degree"], "text": None})
+    assert graph.feature_names == ("age", "log-degree")
+
+
+def test_the_layout_of_edgemask_may_have_masks_and_weights(tmp_path: Path) -> None:
+    nodes = pd.DataFrame({"id": ["a", "b"], "label": ["u", "v"], "x0": [1, 2], "test_mask": [0, 1]})
+    edges = pd.DataFrame({"source": ["a"], "destination": ["b"], "weight": [0.5]})
+    written(tmp_path / "g", ".csv", nodes, edges)
+    graph = read_graph(tmp_path / "g")
+    assert graph.feature_names == ()
+    assert graph.masks["test"].tolist() == [False, True]
+    assert graph.weights.tolist() == [0.5]
+
+
+def changed(row: int, column: str, value: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+    nodes, edges = (table.astype(object) for table in tables())
+    (nodes if column in nodes else edges).loc[row, column] = value
+    return nodes, edges
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (changed(1, "age", ""), r"nodes\.csv, row 3: column 'age' of node 'bob' is missing; .*text='age'"),
+        (changed(2, "age", "1e300"), r"nodes\.csv, row 4: column 'age' of node 'eve' is 1e\+300"),
+        (changed(2, "person", "ann"), r"nodes\.csv, row 4: id 'ann' occurs twice"),
+        (changed(1, "train_mask", "maybe"), r"nodes\.csv, row 3: train_mask: 'maybe' is not one of 1, 0, true"),
+        (changed(1, "giver", "zoe"), r"edges\.csv, row 3: source 'zoe' is not an id of nodes\.csv"),
+        (changed(2, "amount", "-1"), r"edges\.csv, row 4: weight '-1' is not a finite number .*'amount'"),
+        (changed(0, "taker", "ann"), r"edges\.csv, row 2: 'ann' → 'ann' is a self-loop"),
+    ],
+)
+def test_errors_name_the_row_of_the_file(tmp_path: Path, content: Any, message: str) -> None:
+    written(tmp_path / "g", ".csv", *content)
+    with pytest.raises(GraphError, match=message):
+        read_graph(tmp_path / "g", **READ)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"features": ["agee"]}, "nodes{}: no column 'agee' for features; .*did you mean 'age'"),
+        ({"id": "persn"}, "nodes{}: no column 'persn' .*did you mean 'person'"),
+        ({"weight": "sum"}, "edges{}: no column 'sum' .*giver, taker, amount"),
+    ],
+)
+def test_errors_name_the_columns(tmp_path: Path, suffix: str, option: dict[str, Any], message: str) -> None:
+    written(tmp_path / "g", suffix, *tables())
+    with pytest.raises(GraphError, match=message.format(rf"\{suffix}")):
+        read_graph(tmp_path / "g", **READ | {"text": None} | option)
+
+
+def test_both_ends_must_be_named(tmp_path: Path) -> None:
+    written(tmp_path / "g", ".csv", *tables())
+    with pytest.raises(InputError, match=r"edges\.csv: source is given, but not destination"):
+        read_graph(tmp_path / "g", **READ | {"destination": None})
+
+
+def test_damaged_parquet(tmp_path: Path) -> None:
+    written(tmp_path / "g", ".parquet", *tables())
+    (tmp_path / "g" / "edges.parquet").write_bytes(b"PAR1")
+    with pytest.raises(GraphError, match=r"edges\.parquet: not a readable Parquet file"):
+        read_graph(tmp_path / "g", **READ)
+
+
+def test_a_folder_with_both_formats_is_ambiguous(tmp_path: Path) -> None:
+    written(tmp_path / "g", ".csv", *tables())
+    pair = written(tmp_path / "g", ".parquet", *tables())
+    with pytest.raises(GraphError, match=r"nodes\.csv and nodes\.parquet; give both files of one of them"):
+        read_graph(tmp_path / "g", **READ)
+    assert read_graph(pair, **READ).num_nodes == 4
+
+
+def test_a_graph_with_names_is_read_as_it_was_written(tmp_path: Path) -> None:
+    graph = Graph.from_pandas(*tables(), name="club", **READ)
+    for where, form in (("a", "csv"), ("b", "parquet"), ("c.npz", "csv")):
+        write_graph(graph, tmp_path / where, format=form)  # type: ignore[arg-type]
+        assert read_graph(tmp_path / where) == graph
+
+
+def export(seed: int, n: int = 40) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """People whose job decides their grade. Each export has a town of its own."""
+    rng = np.random.default_rng(seed)
+    good = rng.integers(0, 2, n)
+    nodes = pd.DataFrame(
+        {
+            "person": [f"p{i}" for i in range(n)],
+            "job": np.where(good, "nurse", "clerk"),
+            "city": rng.choice(["Oslo", f"town {seed}"], n),
+            "grade": np.where(good, "good", "bad"),
+        }
+    )
+    ends = rng.integers(0, n, (2, n))
+    edges = pd.DataFrame({"giver": [f"p{i}" for i in ends[0]], "taker": [f"p{i}" for i in ends[1]]})
+    return nodes, edges[edges["giver"] != edges["taker"]].drop_duplicates()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.slow
+def test_exports_share_the_words_of_the_sources(tmp_path: Path, suffix: str) -> None:
+    paths = [tmp_path / name for name in ("may", "june", "july")]
+    for seed, path in enumerate(paths):
+        nodes, edges = export(seed)
+        columns = nodes.columns[::-1] if seed == 1 else nodes.columns  # matched by name
+        written(path, suffix, nodes[columns], edges)
+    read = {"id": "person", "label": "grade"}
+    model = EdgeMaskClassifier("erm-mlp", epochs=60, alpha=0.0, read=read).fit(paths[:2])
+    words = {"job=clerk", "job=nurse", "city=Oslo", "city=town 0", "city=town 1"}
+    assert set(model.contract_.feature_names) == words
+    nodes, _ = export(2)
+    unseen = int((nodes["city"] == "town 2").sum())
+    with pytest.warns(GraphWarning, match=rf"column 'city': {unseen} of 40 nodes have values that no source has"):
+        predicted = model.predict(paths[2])
+    assert (predicted == nodes["grade"].to_numpy()).mean() > 0.95
+    model.save(tmp_path / "m.safetensors")
+    with pytest.warns(GraphWarning, match="no source has"):
+        assert (load_model(tmp_path / "m.safetensors").predict(paths[2]) == predicted).all()
