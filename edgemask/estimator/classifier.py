@@ -140,7 +140,8 @@ class EdgeMaskClassifier(ClassifierMixin, Parameters):  # type: ignore[misc]
                 20 seconds and after each round.
             cache: Where enriched edges are cached. By default they are not cached.
             on_epoch: Called after every epoch with the trainer (`edgemask.training.trainer.Trainer`) and the name of
-                the stage, if training runs in this process.
+                the stage, if training runs in this process. In `trainer.history`, the sources are called `source-0`,
+                `source-1`, …, because results must not depend on their names; `history_` has your names.
             on_heat: With `auto`, called when a candidate has finished a round, with its name and the number of the
                 round from 1.
             executor: With `auto`, runs candidates side by side instead of new processes. `jobs` says how many.
@@ -162,7 +163,7 @@ class EdgeMaskClassifier(ClassifierMixin, Parameters):  # type: ignore[misc]
             >>> def show(trainer, stage):
             ...     print(stage, trainer.epoch, sorted(trainer.history[-1]))
             >>> model = EdgeMaskClassifier("erm-mlp", epochs=1, device="cpu").fit(graphs[:2], on_epoch=show)
-            all sources 1 ['epoch', 'loss alpha', 'loss beta']
+            all sources 1 ['epoch', 'loss source-0', 'loss source-1']
             >>> race = EdgeMaskClassifier(candidates=["erm-mlp"], epochs=1, device="cpu")
             >>> race = race.fit(graphs[:2], on_heat=lambda name, number: print(f"round {number}: {name}"))
             round 1: erm-mlp

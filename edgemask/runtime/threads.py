@@ -1,4 +1,4 @@
-"""Threads of a computation: one for small graphs, and the same number for Numba and torch."""
+"""Threads of a computation: one for small graphs, and the same number for Numba, torch and NumPy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numba
 import torch
+from threadpoolctl import threadpool_limits
 
 from edgemask.graph import Graph
 
@@ -52,9 +53,11 @@ def threads_for(graphs: Iterable[Graph], small: int = SMALL) -> Iterator[None]:
     1
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(1 if max(map(work, graphs), default=0) <= small else before)
+    one = max(map(work, graphs), default=0) <= small
+    torch.set_num_threads(1 if one else before)
     try:
-        yield
+        with threadpool_limits(1 if one else None, user_api="blas"):  # NumPy and SciPy have threads of their own
+            yield
     finally:
         torch.set_num_threads(before)
 

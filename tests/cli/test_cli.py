@@ -376,8 +376,8 @@ def test_read_options_apply_to_every_graph(tmp_path: Path, monkeypatch, capsys):
     with (tmp_path / "beta" / "edges.csv").open("a") as file:
         file.write("3,3\n")
     said = complaint(monkeypatch, capsys, "fit", "alpha", "beta", "--model", "m", *ROBUST)
-    assert "edges: edge" in said
-    assert "self-loop on node 3" in said
+    assert "beta/edges.csv, row 242: '3' → '3' is a self-loop" in said
+    assert "--read self_loops=drop" in said
     call("fit", "alpha", "beta", "--model", "m", *ROBUST, "--read", "self_loops=drop", "--device", "cpu")
 
 

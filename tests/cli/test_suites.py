@@ -113,7 +113,7 @@ def test_a_job_file_for_an_unknown_device_is_refused():
 def test_a_report_without_records_is_refused():
     result = CliRunner().invoke(app, ["report"])
     assert isinstance(result.exception, ValueError)
-    assert "there are no records in results: `edgemask bench` and `edgemask reproduce` write them" in str(
+    assert "there are no records in results: `edgemask bench`, `compare` and `reproduce` write them" in str(
         result.exception
     )
 
