@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -20,12 +21,16 @@ from edgemask.protocol import Protocol
 from edgemask.runtime.device import peak_memory
 from edgemask.training.calibration import calibration_error
 from edgemask.training.candidates import AUTO_RECIPE, DEFAULTS, choose_candidates
+from edgemask.training.heat import RememberedHeats
 from edgemask.training.race import Race
 
 
 @dataclass(frozen=True)
 class AutoRun:
     """A race between candidates.
+
+    Runs with the same data and seed share the trainings of their candidates if one process performs them. Their
+    recorded time is that of a run which shares nothing.
 
     Args:
         benchmark: Name of the benchmark.
@@ -84,9 +89,17 @@ class AutoRun:
         }
         changed = {k: v for k, v in vars(self.recipe).items() if v != getattr(AUTO_RECIPE, k)}
         candidates = choose_candidates(self.candidates, training.sources, **changed)
-        metric, start = protocol.metrics[0], time.perf_counter()
+        heats = _heats(tuple(sorted((name, g.hash) for name, g in domains.items())), self.seed)
+        metric, start, saved = protocol.metrics[0], time.perf_counter(), heats.saved
         race = Race(
-            candidates, training.sources, training.validation, metric=metric, seed=self.seed, device=device, cache=cache
+            candidates,
+            training.sources,
+            training.validation,
+            metric=metric,
+            seed=self.seed,
+            device=device,
+            cache=cache,
+            executor=heats,
         )
         try:
             model = race.run()
@@ -95,10 +108,10 @@ class AutoRun:
                 "select": {"rule": "auto"},
                 "metrics": {},
                 "failed": {"kind": type(error).__name__, "message": str(error)},
-                "seconds": {"train": time.perf_counter() - start},
+                "seconds": {"train": time.perf_counter() - start + heats.saved - saved},
                 "peak_memory_mib": peak_memory(device),
             }
-        trained = time.perf_counter()
+        trained, shared = time.perf_counter(), heats.saved - saved
         predictions = {g.name: model.probabilities(g, cache=cache) for g in training.targets}
         predicted = time.perf_counter()
         return described | {
@@ -107,9 +120,15 @@ class AutoRun:
             "metrics": score_targets(exam, predictions),
             "calibration_error": {n: calibration_error(domains[n], p) for n, p in predictions.items()},
             "notes": model.notes,
-            "seconds": {"train": trained - start, "predict": predicted - trained},
+            "seconds": {"train": trained - start + shared, "predict": predicted - trained},
             "peak_memory_mib": peak_memory(device),
         }
+
+
+@lru_cache(maxsize=1)
+def _heats(domains: tuple[tuple[str, str], ...], seed: int) -> RememberedHeats:
+    """Return the heats of this process on some graphs with a seed. It remembers those of its last race."""
+    return RememberedHeats()
 
 
 def selection(model: Model) -> dict[str, Any]:

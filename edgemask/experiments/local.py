@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 
 from edgemask.errors import WorkerLostError
 from edgemask.experiments.records import Task
-from edgemask.experiments.runner import Event, Failed, Retry, Settings, Started, out_of_memory, perform
+from edgemask.experiments.runner import Event, Failed, Retry, Settings, Started, out_of_memory, perform, shared_work
 from edgemask.legal import Legal
 from edgemask.runtime.device import cores, free_memory, resolve_device
 from edgemask.runtime.processes import SPAWN, exit_with_driver, threads_per_worker
@@ -56,17 +57,21 @@ class Local:
             WorkerLostError: A worker process could not start.
         """
         threads = threads_per_worker(self.jobs)
-        waiting, alone = deque(range(len(tasks))), deque[int]()
+        keys = [shared_work(task) for task in tasks]
+        parts = [list(part) for _, part in groupby(range(len(tasks)), lambda i: i if keys[i] is None else keys[i])]
+        waiting, alone = deque(map(deque, parts)), deque[int]()
         lost, crowded = set[int](), set[int]()
         workers: list[Worker] = []
         try:
             workers += [Worker(self.settings, threads) for _ in range(min(self.jobs, len(tasks)))]
-            while waiting or alone or any(w.task is not None for w in workers):
-                if not waiting and all(w.task is None for w in workers):
-                    waiting.append(alone.popleft())
+            while waiting or alone or any(w.busy for w in workers):
+                if not waiting and not any(w.busy for w in workers):
+                    waiting.append(deque([alone.popleft()]))
                 for worker in workers:
-                    if waiting and worker.ready and worker.task is None:
-                        i = waiting.popleft()
+                    if waiting and not worker.busy:
+                        worker.queue = waiting.popleft()
+                    if worker.queue and worker.ready and worker.task is None:
+                        i = worker.queue.popleft()
                         worker.take(i, tasks[i])
                         yield i, Started()
                 readable = wait([w.pipe for w in workers])
@@ -81,11 +86,12 @@ class Local:
                         if not worker.ready:
                             raise WorkerLostError(f"a worker could not start: {why}") from None
                         workers[n] = Worker(self.settings, threads)
+                        workers[n].queue = worker.queue
                         if index in lost:
                             yield index, Failed(f"{why}, also at the second attempt")
                         elif index is not None:
                             lost.add(index)
-                            waiting.appendleft(index)
+                            workers[n].queue.appendleft(index)
                             yield index, Retry(why)
                         continue
                     if index is None:
@@ -126,6 +132,7 @@ class Worker:
     Attributes:
         ready: Whether the process has started and waits for tasks.
         task: Index of the task that it runs, or None.
+        queue: Indices of the tasks that it runs next, because they share work.
     """
 
     def __init__(self, settings: Settings, threads: int):
@@ -136,6 +143,12 @@ class Worker:
         worker_end.close()  # the process now has the only other end, so its death closes the pipe
         self.ready = False
         self.task: int | None = None
+        self.queue = deque[int]()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the process has a task to run."""
+        return self.task is not None or bool(self.queue)
 
     def take(self, i: int, task: Task) -> None:
         """Send the task with index `i` to the process."""

@@ -26,6 +26,7 @@ import torch
 from edgemask.data import Store
 from edgemask.enrich import Cache, default_cache
 from edgemask.errors import DataError, InputError
+from edgemask.experiments.auto import AutoRun
 from edgemask.experiments.records import (
     Record,
     ResultStore,
@@ -264,11 +265,24 @@ def _count(tally: Tally, i: int, task: Task, event: Started | Retry | Outcome, s
 
 
 def group_by_data(tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks grouped by their data, in the order in which each data set first occurs."""
-    groups: dict[Any, list[Task]] = {}
+    """Return the tasks grouped by their data, in the order in which each data set first occurs.
+
+    Races on the same data with the same seed follow each other, those with few candidates first, because a process that
+    runs them all trains every candidate once.
+    """
+    groups: dict[Any, dict[Any, list[Task]]] = {}
     for task in tasks:
-        groups.setdefault((task.benchmark, canonical(dict(task.options)), task.protocol), []).append(task)
-    return [task for group in groups.values() for task in group]
+        data = task.benchmark, canonical(dict(task.options)), task.protocol
+        groups.setdefault(data, {}).setdefault(shared_work(task), []).append(task)
+    parts = [part for group in groups.values() for part in group.values()]
+    return [t for part in parts for t in sorted(part, key=lambda t: len(t.candidates) if isinstance(t, AutoRun) else 0)]
+
+
+def shared_work(task: Task) -> tuple[Any, ...] | None:
+    """Return a key that is the same for races which share their trainings, or None for any other task."""
+    if not isinstance(task, AutoRun):
+        return None
+    return task.benchmark, canonical(dict(task.options)), task.protocol, task.seed
 
 
 def fetch(tasks: Sequence[Task], settings: Settings) -> list[str]:

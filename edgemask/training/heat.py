@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from edgemask.graph import Array, Graph
 from edgemask.inference import Propagation
 from edgemask.methods.sources import Prepared
 from edgemask.runtime.device import out_of_memory
+from edgemask.runtime.processes import Inline
 from edgemask.runtime.threads import threads_for
 from edgemask.training.candidates import Candidate
 from edgemask.training.contender import SAVE_SECONDS, Contender
@@ -53,6 +55,12 @@ class Task:
     seed: int
     device: str
     cache: Path | None
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """Everything that makes the heats of two races the same, apart from their candidates."""
+        hashes = [tuple((g.name, g.hash) for g in graphs) for graphs in (self.sources, self.validation)]
+        return *hashes, self.metric, self.seed, self.device
 
 
 @dataclass(frozen=True)
@@ -150,6 +158,47 @@ def run_heat(heat: Heat, on_epoch: OnEpoch | None = None) -> Result:
             path.write_bytes(heat.state)
         result = _attempted(heat, path, on_epoch)
         return replace(result, state=path.read_bytes() if path.exists() else None)
+
+
+class RememberedHeats(Inline):
+    """An executor that runs each heat once, in this process, and remembers its result.
+
+    Races on the same graphs with the same seed share the trainings of their candidates. A race finds a training that
+    another race has run to the same epoch; it repeats a training only if it has to go on from there.
+
+    Attributes:
+        saved: Seconds that the remembered heats took when they were run.
+    """
+
+    def __init__(self) -> None:
+        # By graphs and candidate, and the epoch at which the heat ends.
+        self.results: dict[tuple[tuple[Any, ...], int | None], tuple[Future[Any], float]] = {}
+        self.saved = 0.0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run a heat, or return the result of the same heat.
+
+        Args:
+            fn: `run_heat`.
+            *args: The heat. Its time must not be limited.
+            **kwargs: Further arguments of `run_heat`.
+        """
+        heat: Heat = args[0]
+        assert heat.seconds == heat.first == math.inf
+        assert heat.path is not None
+        training, until = (heat.task.identity, heat.candidate), heat.until
+        key = training, until
+        if key in self.results:
+            future, seconds = self.results[key]
+            self.saved += seconds
+            return future
+        start = time.monotonic()
+        if until is None and not heat.path.exists():  # all heats before this one were remembered
+            fn(replace(heat, until=max(u for own, u in self.results if own == training and u is not None)))
+        future = super().submit(fn, heat, **kwargs)
+        if future.exception() is None:
+            self.results[key] = future, time.monotonic() - start
+        return future
 
 
 def _attempted(heat: Heat, path: Path, on_epoch: OnEpoch | None) -> Result:

@@ -123,6 +123,7 @@ class Race:
         self.budget, self.max_members = budget, max_members
         self.on_epoch, self.on_heat = on_epoch, on_heat
         self.executor, self.jobs, self.shared_disk = executor or Inline(), jobs, shared_disk
+        self.keep_graphs = executor is not None
         self.folder = None if folder is None else Path(folder)
         self.standings = {name: Standing(name) for name in self.candidates}
         self.results: dict[str, Result] = {}
@@ -148,7 +149,8 @@ class Race:
             with TemporaryDirectory(prefix="edgemask-race-") as folder:
                 return self._run(Path(folder))
         finally:
-            forget_graphs()
+            if not self.keep_graphs:
+                forget_graphs()
 
     def _run(self, folder: Path) -> Model:
         self.folder = folder

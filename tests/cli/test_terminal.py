@@ -129,6 +129,7 @@ def test_an_interrupted_fit_ends_with_one_line_and_status_130(tmp_path: Path, ch
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background ignores it
     )
     try:
         deadline, begun = time.monotonic() + 120, tmp_path / ("state" if checkpoint else "trains")

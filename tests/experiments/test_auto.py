@@ -12,12 +12,14 @@ import torch
 
 from edgemask import EdgeMaskClassifier, benchmark
 from edgemask.errors import DataError
+from edgemask.experiments import auto
 from edgemask.experiments.auto import AutoRun
 from edgemask.experiments.records import ResultStore, identity
 from edgemask.metrics import micro_f1
 from edgemask.report.suite import RunSet
 from edgemask.training.candidates import AUTO_RECIPE, DEFAULTS
 from edgemask.training.race import MAJORITY
+from edgemask.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 SOURCE = benchmark("synthetic")
@@ -96,3 +98,59 @@ def test_the_score_is_that_of_the_average(record):
     model = EdgeMaskClassifier(candidates=RUN.candidates, epochs=20, hidden=8, lr=0.02, device="cpu").fit(sources)
     gamma = DOMAINS["gamma"]
     assert record["metrics"]["gamma"]["micro_f1"] == micro_f1(gamma.y, model.model_.probabilities(gamma))
+
+
+# ---- trainings shared by races ---------------------------------------------------------------------------
+
+
+RACED = ("erm-mlp", "erm-gcn", "erm-sage")
+
+
+def _without_times(record):
+    board = [{k: v for k, v in row.items() if k != "seconds"} for row in record["leaderboard"]]
+    left_out = ("seconds", "peak_memory_mib", "leaderboard", "notes")
+    return {k: v for k, v in record.items() if k not in left_out} | {"leaderboard": board}
+
+
+def test_races_in_one_process_share_trainings_with_the_same_records(monkeypatch):
+    runs = [replace(RUN, candidates=(name,)) for name in RACED] + [replace(RUN, candidates=RACED)]
+    alone = []
+    for run in runs:
+        auto._heats.cache_clear()
+        alone.append(run.perform(DOMAINS, device=CPU))
+    auto._heats.cache_clear()
+    steps, step = [0], Trainer.step
+    monkeypatch.setattr(Trainer, "step", lambda self: steps.__setitem__(0, steps[0] + 1) or step(self))
+    counts, shared = [], []
+    for run in runs:
+        shared.append(run.perform(DOMAINS, device=CPU))
+        counts.append(steps[0])
+    assert list(map(_without_times, shared)) == list(map(_without_times, alone))
+    assert counts[-1] == counts[-2]  # the race of all candidates trains nothing
+    assert shared[-1]["seconds"]["train"] > 0.5 * sum(r["seconds"]["train"] for r in shared[:-1])
+
+
+def test_a_training_that_was_not_remembered_to_its_end_is_repeated():
+    """The race of all candidates comes first here, so trainings that it stopped or never finished have no state."""
+    auto._heats.cache_clear()
+    RUN.perform(DOMAINS, device=CPU)
+    heats = auto._heats(tuple(sorted((name, g.hash) for name, g in DOMAINS.items())), 0)
+    for key in [key for key in heats.results if key[1] in (None, 20)]:
+        del heats.results[key]
+    again = RUN.perform(DOMAINS, device=CPU)
+    for key in [key for key in heats.results if key[1] is None]:
+        del heats.results[key]
+    once_more = RUN.perform(DOMAINS, device=CPU)
+    auto._heats.cache_clear()
+    expected = RUN.perform(DOMAINS, device=CPU)
+    assert _without_times(again) == _without_times(once_more) == _without_times(expected)
+
+
+def test_races_with_other_seeds_or_graphs_share_nothing():
+    auto._heats.cache_clear()
+    first = RUN.perform(DOMAINS, device=CPU)
+    other = replace(RUN, seed=1).perform(DOMAINS, device=CPU)
+    assert other["select"] != first["select"]
+    few = SOURCE.load(nodes=70)
+    changed = replace(RUN, options={"nodes": 70}).perform(few, device=CPU)
+    assert changed["select"]["scores"] != first["select"]["scores"]

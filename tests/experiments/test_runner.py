@@ -23,6 +23,7 @@ from toy_task import OPTIONS, Toy, notes
 from edgemask.config import Recipe
 from edgemask.data import benchmark
 from edgemask.experiments import local, progress, runner
+from edgemask.experiments.auto import AutoRun
 from edgemask.experiments.local import Local, default_jobs
 from edgemask.experiments.records import ResultStore
 from edgemask.experiments.run import Run
@@ -212,6 +213,34 @@ def test_sigterm_stops_the_run_and_its_handler_is_restored(log, tmp_path: Path):
 def test_tasks_on_the_same_data_are_grouped(log):
     mixed = [Toy(s, log, transfer=t) for s in range(2) for t in (1, 0, 2)]
     assert [(t.transfer, t.seed) for t in group_by_data(mixed)] == [(1, 0), (1, 1), (0, 0), (0, 1), (2, 0), (2, 1)]
+
+
+def test_races_that_share_trainings_follow_each_other_and_the_largest_one_is_last():
+    protocol = benchmark("synthetic").protocols[0]
+    many = ("erm-mlp", "erm-gcn")
+    runs = [
+        AutoRun("synthetic", OPTIONS, protocol, seed, PLAIN, names)
+        for names in (many, many[:1], many[1:])
+        for seed in (0, 1)
+    ]
+    order = [(run.seed, len(run.candidates)) for run in group_by_data(runs)]
+    assert order == [(0, 1), (0, 1), (0, 2), (1, 1), (1, 1), (1, 2)]
+
+
+@pytest.mark.slow
+def test_tasks_that_share_work_run_in_one_process_also_after_a_crash(log, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(local, "shared_work", lambda task: task.seed // 4 if task.seed < 8 else None)
+    toys = [Toy(s, log, 0.1, "die once" if s == 1 else "") for s in range(9)]
+    tally = run_all(toys, ResultStore(tmp_path / "r"), Local(CPU, 2), quiet)
+    assert (tally.done, tally.failed) == (9, [])
+    lines = [line.split() for line in notes(f"{log}.processes")]
+    processes_of = {part: {pid for seed, _, pid in lines if int(seed) // 4 == part} for part in (0, 1)}
+    assert len(processes_of[1]) == 1
+    assert len(processes_of[0]) == 2  # the first process died in the second task
+    assert processes_of[0].isdisjoint(processes_of[1])
+    assert [line for line in notes(log) if line.startswith("begun") and int(line.split()[1]) < 4] == [
+        f"begun {s}" for s in (0, 1, 1, 2, 3)
+    ]
 
 
 # ---- progress ----------------------------------------------------------------------------------------------
