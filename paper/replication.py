@@ -19,6 +19,7 @@ from edgemask.methods.registry import method_spec
 from edgemask.report.render import markdown_table, number, table_line
 from paper.markdown import mean_text, template
 from paper.published import figure
+from paper.runs import PROTOCOLS
 
 STAR = "edgemask-dg-star"
 GAT: dict[str, Any] = {"knn_ratio": 0.5, "spectral_ratio": 0.02, "epochs": 100}
@@ -65,13 +66,14 @@ class Row:
         return " ".join(words)
 
     def records(self, benchmark: str, everything: Iterable[Record]) -> list[Record]:
-        """Return the row's records, all of one version of the code.
+        """Return the row's records, all of one version of the code, under the page's protocols.
 
         If several versions have records, the one with the most is taken, and the newest of those that tie.
         """
         recipe, versions = self.full_recipe, dict[str, list[Record]]()
         for r in everything:
             matches = (r["benchmark"], r["method"]) == (benchmark, self.method) and r["seed"] < self.seeds
+            matches &= r["protocol"]["name"] in PROTOCOLS[benchmark]
             if matches and Recipe.from_json(r["recipe"]) == recipe:
                 versions.setdefault(r["code"], []).append(r)
         return max(sorted(versions.items(), reverse=True), key=lambda v: len(v[1]), default=("", []))[1]

@@ -123,7 +123,8 @@ class Method(Execution, ABC):
         """Return the loss of the logits on the training nodes of a source.
 
         It is the cross-entropy on the first label of each node or, with `loss = "binary"`, the binary cross-entropy on
-        all labels.
+        all labels: the sum over the classes, averaged over the nodes. With the mean over the classes, the gradients
+        would be so small that weight decay dominates.
 
         Args:
             logits: N × C logits of the source's nodes.
@@ -131,7 +132,8 @@ class Method(Execution, ABC):
         """
         trained = logits.index_select(0, source.train)
         if self.recipe.loss == "binary":
-            return F.binary_cross_entropy_with_logits(trained, source.domain.indicators[source.train].to(trained.dtype))
+            truth = source.domain.indicators[source.train].to(trained.dtype)
+            return F.binary_cross_entropy_with_logits(trained, truth, reduction="none").sum(1).mean()
         return F.cross_entropy(trained, source.domain.labels()[source.train])
 
     def logits(self, domain: GraphTensors, edges: Edges, s: Tensor | None = None) -> Tensor:

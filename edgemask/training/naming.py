@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import scipy.sparse as sp
+
 from edgemask.graph import Graph
+
+# Dense features with at most this share of non-zero entries are stored as a sparse matrix for training.
+SPARSE = 0.05
 
 
 class Canonical:
     """Source and validation graphs, sorted by content and renamed.
 
-    Random numbers derive from the names of the graphs and are used in their order.
+    Random numbers derive from the names of the graphs and are used in their order. Dense features that are nearly all
+    zero, such as counts of words, become sparse: training is then faster and needs less memory.
 
     Args:
         sources: Graphs to train on.
@@ -28,7 +35,7 @@ class Canonical:
         self.validation = self._renamed(validation, "validation")
 
     def _renamed(self, graphs: Sequence[Graph], kind: str) -> tuple[Graph, ...]:
-        ordered = sorted(graphs, key=lambda g: g.hash)
+        ordered = sorted(map(_compact, graphs), key=lambda g: g.hash)
         names = [f"{kind}-{i}" for i in range(len(ordered))]
         self.given |= {name: g.name for name, g in zip(names, ordered, strict=True)}
         return tuple(g.replace(name=name) for name, g in zip(names, ordered, strict=True))
@@ -41,3 +48,10 @@ class Canonical:
     def history(self, history: Sequence[dict[str, float]]) -> list[dict[str, float]]:
         """Return a training history with the user's names of the graphs."""
         return [{self.text(key): value for key, value in record.items()} for record in history]
+
+
+def _compact(graph: Graph) -> Graph:
+    """Return a graph whose features are sparse if nearly all of them are zero."""
+    if graph.is_sparse or np.count_nonzero(graph.x) > SPARSE * graph.x.size:
+        return graph
+    return graph.replace(x=sp.csr_array(graph.x))

@@ -8,6 +8,7 @@ import pytest
 
 from paper.replication import CITATION, TWITCH, Row, citation_row, page, paper_row
 
+ROW = Row("GCN", "erm-gcn")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -19,6 +20,12 @@ def test_the_page_matches_the_records():
 def test_a_row_without_records_is_an_error():
     with pytest.raises(ValueError, match="GCN, AC→D: 0 records under results/, expected 5"):
         citation_row(Row("GCN", "erm-gcn"), [])
+
+
+def test_a_row_has_only_the_records_of_the_transfers_with_two_sources():
+    run = {"benchmark": "citation", "method": "erm-gcn", "seed": 0, "code": "1", "recipe": ROW.full_recipe.to_json()}
+    own, other = ({**run, "protocol": {"name": name}} for name in ("AC→D", "A→D"))
+    assert ROW.records("citation", [own, other]) == [own]
 
 
 def test_the_papers_figures_are_those_of_its_table():
