@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -101,7 +101,7 @@ def makers(
         InputTypeError: `methods` is not a list of names.
         InputError: A method, candidate or setting is unknown, or a value is not legal.
     """
-    names = [methods] if isinstance(methods, str) else list(methods)
+    names = [methods] if isinstance(methods, str) else list(methods) if isinstance(methods, Iterable) else []
     if not names or not all(isinstance(name, str) for name in names):
         raise InputTypeError(f"methods must be a list of at least one name, such as ['auto', 'irm'], got {methods!r}")
     given, made, used = dict(settings or {}), dict[str, Maker](), set[str]()
