@@ -17,8 +17,8 @@ from sklearn.base import ClassifierMixin
 
 from edgemask import explain
 from edgemask.enrich import Cache
-from edgemask.errors import EdgemaskError, GraphError
-from edgemask.estimator.fitting import fit_auto, fit_one
+from edgemask.errors import EdgemaskError, GraphError, InputTypeError
+from edgemask.estimator.fitting import check_recipe, fit_auto, fit_one
 from edgemask.estimator.inputs import labelled_graphs, rows_of, training_graphs
 from edgemask.estimator.parameters import AUTO, PARAMETERS, Parameters
 from edgemask.explain import EdgeMask
@@ -171,6 +171,10 @@ class EdgeMaskClassifier(ClassifierMixin, Parameters):  # type: ignore[misc]
             round 3: erm-mlp
         """
         self.check_values()
+        check_recipe(self)
+        for name, callback in (("on_epoch", on_epoch), ("on_heat", on_heat)):
+            if not (callback is None or callable(callback)):
+                raise InputTypeError(f"{name} must be a function or None, got {callback!r}")
         auto, read = self.method == AUTO, dict(self.read or {})
         contract, sources, scored = training_graphs(X, y, validation, read, self.scale)
         with ExitStack() as stack:

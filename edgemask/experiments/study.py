@@ -57,9 +57,12 @@ class OwnRun(Run):
         )
         targets = {_target(n): domains[n].replace(name=_target(n)) for n in self.protocol.targets}
         run = Run(self.benchmark, self.options, protocol, self.method, self.recipe, self.seed, self.also)
-        record = attempt(run, renamed | targets, device=device, cache=cache)
+        with names.shown():
+            record = attempt(run, renamed | targets, device=device, cache=cache)
         record |= described(self, domains)
         record["metrics"] = _named(record["metrics"])
+        if failed := record.get("failed"):
+            failed["message"] = names.message(failed["message"])
         for rule in record.get("rules", {}).values():
             rule["metrics"] = _named(rule["metrics"])
         record["curves"] = {names.text(name): curve for name, curve in record["curves"].items()}

@@ -45,7 +45,7 @@ def as_graph(value: Any, name: str = "graph", options: Mapping[str, Any] | None 
     if kind == "networkx":
         return Graph.from_networkx(value, chosen or _name(value.name) or name, **given)
     if _is_table(value):
-        return Graph.from_pandas(*value, name=chosen or name, **given)
+        return Graph.from_pandas(value[0], value[1], chosen or name, **given)
     matrices = isinstance(value, tuple) and len(value) in (2, 3) and _is_matrix(value[1])
     if (not kind and not matrices) or kind == "pandas":
         hint = "; two DataFrames in a list are two graphs: use a tuple" if kind else ""
