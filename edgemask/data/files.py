@@ -19,8 +19,8 @@ from edgemask.data.mat import read_mat, write_mat
 from edgemask.data.npz import read_npz, write_npz
 from edgemask.data.parquet import read_parquet, write_parquet
 from edgemask.data.tables import pair_of
-from edgemask.errors import GraphError, InputError, InputTypeError, MissingFileError
-from edgemask.graph import Graph
+from edgemask.errors import GraphError, InputError, MissingFileError
+from edgemask.graph import Graph, as_graph
 from edgemask.graph.frames import OPTIONS as TABLE_OPTIONS
 from edgemask.graph.frames import check_options
 
@@ -53,8 +53,8 @@ FORMATS = (
 )
 
 
-def read_graph(path: str | Path, **options: Any) -> Graph:
-    """Read a graph from files.
+def read_graph(path: Any, **options: Any) -> Graph:
+    """Read a graph from files, or convert an object of another library.
 
     | path | format | options |
     | --- | --- | --- |
@@ -69,19 +69,22 @@ def read_graph(path: str | Path, **options: Any) -> Graph:
     `weight`. `classes` gives the names of the classes. `Graph.from_pandas` describes them.
 
     Args:
-        path: Path of the file or folder, or the paths of two tables, separated by a comma.
+        path: Path of the file or folder, or the paths of two tables, separated by a comma; or an object that `as_graph`
+            accepts.
         **options: The options of the format, `name`, which overrides the name in the file, and the arguments
             `undirected`, `duplicates`, `self_loops` and `isolated` of `Graph`.
 
     Raises:
         GraphError: The format is unknown, or the content is not valid.
         InputError: There is no such option, or the format does not have it.
-        InputTypeError: `path` is not a path. `Graph.from_pandas`, `from_networkx`, … convert objects.
+        InputTypeError: `path` is neither a path nor a graph.
         MissingFileError: A file does not exist.
         MissingDependencyError: The format needs a package that is not installed.
     """
+    if isinstance(path, Graph) and options:
+        raise InputError(f"a Graph is not read, so it has no options; got {', '.join(options)}: use graph.replace(…)")
     if not isinstance(path, str | Path):
-        raise InputTypeError(f"expected the path of a graph, got {type(path).__name__}")
+        return as_graph(path, options=options)
     check_options(options, ALL_OPTIONS)
     try:
         reader, kind, own = READERS[_format(path)]

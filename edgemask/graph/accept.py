@@ -48,7 +48,8 @@ def as_graph(value: Any, name: str = "graph", options: Mapping[str, Any] | None 
         return Graph.from_pandas(value[0], value[1], chosen or name, **given)
     matrices = isinstance(value, tuple) and len(value) in (2, 3) and _is_matrix(value[1])
     if (not kind and not matrices) or kind == "pandas":
-        hint = "; two DataFrames in a list are two graphs: use a tuple" if kind else ""
+        hints = {"pandas": "; two DataFrames in a list are two graphs: use a tuple"}
+        hint = "; read_graph reads files" if isinstance(value, str | Path) else hints.get(kind, "")
         raise InputTypeError(f"expected {ACCEPTED}; got {described(value)}{hint}")
     name = chosen or _name(getattr(value, "name", None)) or name
     plain = {k: v for k, v in given.items() if k not in FRAME_OPTIONS}

@@ -164,6 +164,9 @@ class Conversions:
 
         If the features are sparse, a node has only the attributes that are not zero. `graph["edgemask"]` holds what
         attributes cannot express.
+
+        Raises:
+            MissingDependencyError: networkx is not installed.
         """
         return networkx.digraph(self)
 

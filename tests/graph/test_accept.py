@@ -111,7 +111,7 @@ def test_a_wrong_adjacency_matrix_is_named(adjacency: Any, message: str) -> None
     ("value", "shown"),
     [
         (None, "NoneType"),
-        ("nope", "str 'nope'"),
+        ("nope", "str 'nope'; read_graph reads files"),
         (3, "int 3"),
         (np.eye(3), "ndarray"),
         ((np.eye(3),), "a tuple of ndarray"),
@@ -146,8 +146,14 @@ def test_dgl_round_trip() -> None:
 
 def test_without_dgl_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "dgl", None)
-    with pytest.raises(MissingDependencyError, match="to_dgl needs DGL"):
+    with pytest.raises(MissingDependencyError, match="to_dgl needs DGL, which cannot be imported; no extra"):
         random_graph(1).to_dgl()
+
+
+def test_without_networkx_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "networkx", None)
+    with pytest.raises(MissingDependencyError, match=r"install edgemask\[networkx\]"):
+        random_graph(1).to_networkx()
 
 
 TABLE = pd.DataFrame({"a": [1.0, 2.0]})
