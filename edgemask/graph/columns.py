@@ -276,14 +276,16 @@ def is_numeric(table: Table, column: str) -> bool:
     """Return whether a column holds numbers or booleans, and raise a `GraphError` if it does not hold text either."""
     dtype, types = table[column].dtype, pd.api.types
     dtype = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
-    if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype):
+    if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype) or (
+        isinstance(dtype, pd.ArrowDtype) and dtype.kind == "U"
+    ):
         return False
     if types.is_object_dtype(dtype):
         _, values = table.values(column)
         kind = next((type(value).__name__ for value in values if text(value) is None), "")
         numeric = bool(values) and not any(isinstance(value, str) for value in values)
     else:
-        numeric = types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype)  # a boolean is numeric here
+        numeric = dtype.kind in "biuf"
         kind = "" if numeric else str(dtype)
     if kind:
         table.fail(

@@ -183,8 +183,8 @@ def edge_fields(table: Table, ids: Any, of_nodes: str, given: Mapping[str, Any])
     weight = weight or ("weight" if "weight" in table.columns else None)
     ends = _ends(table, given, weight)
     if ignored := [column for column in table.columns if column not in (*ends, weight)]:
-        listed = ", ".join(ignored)
-        message = f"{table.place}: the columns {listed} are ignored; an edge has two ends and a weight"
+        end = "an edge has two ends and a weight" if weight else f"{advice('weight', ignored[0])} reads one as weights"
+        message = f"{table.place}: the columns {', '.join(ignored)} are ignored; {end}"
         warnings.warn(message, GraphWarning, stacklevel=5)
     edges = np.stack([_positions(table, column, end, ids, of_nodes) for column, end in zip(ends, NAMES, strict=True)])
     _check_repeats(table, edges, ids, given)

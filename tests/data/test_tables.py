@@ -233,3 +233,22 @@ def test_two_files_have_the_same_format(tmp_path: Path) -> None:
         read_graph("a.csv,b.parquet")
     with pytest.raises(MissingFileError, match=r"a\.csv: no such file; a graph is "):
         read_graph("a.csv,b.csv")
+
+
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_tables_of_other_backends_are_the_same_graph(tmp_path: Path, backend: Any) -> None:
+    if backend == "pyarrow":
+        pytest.importorskip("pyarrow")
+    pair = written(tmp_path / "g", ".csv", *tables())
+    nodes, edges = (pd.read_csv(path, dtype={"zip": str}, dtype_backend=backend) for path in pair.split(","))
+    assert Graph.from_pandas(nodes, edges, name="g", **READ) == read_graph(tmp_path / "g", **READ)
+
+
+def test_ignored_columns_of_edges_are_named() -> None:
+    nodes, edges = tables()
+    with pytest.warns(
+        GraphWarning, match=r"edges: the columns amount are ignored; weight='amount' .* reads one as wei"
+    ):
+        Graph.from_pandas(nodes, edges, **{k: v for k, v in READ.items() if k != "weight"})
+    with pytest.warns(GraphWarning, match="the columns day are ignored; an edge has two ends and a weight"):
+        Graph.from_pandas(nodes, edges.assign(day=1), **READ)
