@@ -214,12 +214,17 @@ def test_a_text_column_stays_text_if_all_values_look_like_numbers(tmp_path: Path
 
 
 def test_options_of_the_fit_do_not_stop_other_forms(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
     read = {"id": "key", "label": "grade", "features": ["storey", "size"], "name": "source"}
     model = EdgeMaskClassifier("erm-gcn", **QUICK, read=read).fit(floors("12G1", tmp_path / "a"))
     graph = model.model_.read_graph(tmp_path / "a", labels=True)
     assert graph.name == "a"  # not the name of the source
     expected = model.predict_proba(graph)
-    for name, value in forms(graph, tmp_path).items():
+    written = {}
+    for format in ("csv", "parquet"):
+        write_graph(graph, tmp_path / format, format)  # type: ignore[arg-type]
+        written[format] = tmp_path / format
+    for name, value in (forms(graph, tmp_path) | written).items():
         if name not in ("adjacency", "dense"):  # their columns have no names
             np.testing.assert_array_equal(model.predict_proba(value), expected, err_msg=name)
             assert model.score(value) == model.score(graph)

@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import scipy.io
 
-from edgemask.data.csv_folder import read_csv, write_csv
+from edgemask.data.csv_folder import is_csv_copy, read_csv, write_csv
 from edgemask.data.facebook import SCHOOL_OPTIONS, read_school
 from edgemask.data.forms import OPTIONS, decoded, error_prefix
 from edgemask.data.mat import read_mat, write_mat
 from edgemask.data.npz import read_npz, write_npz
-from edgemask.data.parquet import read_parquet, write_parquet
+from edgemask.data.parquet import is_parquet_copy, read_parquet, write_parquet
 from edgemask.data.tables import pair_of
 from edgemask.errors import GraphError, InputError, MissingFileError
 from edgemask.graph import Graph, as_graph
@@ -100,6 +100,8 @@ def read_graph(path: Any, **options: Any) -> Graph:
 def applicable_options(path: str | Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return those options that the format of a graph has: the names of columns, for example, only for tables.
 
+    Tables that `write_graph` wrote describe themselves.
+
     Args:
         path: Path of the graph, as for `read_graph`.
         options: Options that fitted the format of other graphs.
@@ -108,7 +110,9 @@ def applicable_options(path: str | Path, options: Mapping[str, Any]) -> dict[str
         GraphError: The format is unknown.
     """
     try:
-        own = READERS[_format(path)][2]
+        kind = _format(path)
+        copied = {".csv": is_csv_copy, ".parquet": is_parquet_copy}.get(kind, lambda _: False)(path)
+        own = () if copied else READERS[kind][2]
     except FileNotFoundError:  # `read_graph` says so
         own = ()
     return {option: value for option, value in options.items() if option in (*OPTIONS, *own)}

@@ -76,6 +76,8 @@ def applicable(value: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     known = {option: v for option, v in options.items() if option in OPTIONS}
     table, network = _is_table(value), library(value) == "networkx"
     copy = own_description(value[0], {}) if table else network and KEY in value.graph
+    if network and not any(known.get("id") in own for _, own in value.nodes(data=True)):
+        known.pop("id", None)  # the nodes themselves are the ids
     if (table or network) and not copy:
         return known
     columns = not all(name in STRUCTURE for name in names_of(options.get("features") or ()))

@@ -198,6 +198,10 @@ def test_columns_of_tables_do_not_apply_to_other_forms() -> None:
     assert applicable(data, {"features": ["degree", "clustering"]}) == {"features": ["degree", "clustering"]}
     for table in ((TABLE, TABLE), nx.Graph()):
         assert applicable(table, options | {"labels": "all"}) == options
+    network = nx.Graph([("ann", "bob")])
+    assert applicable(network, {"id": "person", "label": "grade"}) == {"label": "grade"}
+    nx.set_node_attributes(network, {"ann": 1, "bob": 2}, "person")
+    assert applicable(network, {"id": "person"}) == {"id": "person"}
     copy = random_graph(1)
     for table in (copy.to_pandas(), copy.to_networkx()):
         assert applicable(table, options) == {"undirected": True}
