@@ -39,6 +39,10 @@ class FileError(EdgemaskError, OSError):
     """A file cannot be read or written. The message names the file."""
 
 
+class MissingFileError(FileError, FileNotFoundError):
+    """A file does not exist. The message names it."""
+
+
 class CheckpointError(EdgemaskError, ValueError):
     """A model or checkpoint file cannot be used. The message names the file and what is wrong with it."""
 

@@ -23,9 +23,10 @@ from edgemask._version import __version__
 from edgemask.config import Recipe
 from edgemask.coverage import Finding, GraphSummary, compare
 from edgemask.data import read_graph
+from edgemask.data.files import applicable_options
 from edgemask.enrich import Cache
 from edgemask.errors import CheckpointError, CoverageWarning, EdgemaskError, GraphError, GraphWarning
-from edgemask.graph import Array, Contract, Graph, as_graph, is_sequence
+from edgemask.graph import Array, Contract, Graph, applicable, as_graph, is_sequence
 from edgemask.inference import Member, Propagation, mean_probabilities
 from edgemask.methods.edgemask import Game
 from edgemask.methods.registry import method_spec
@@ -139,13 +140,36 @@ class Model:
             InputTypeError: The value is not a graph.
             GraphError: The graph cannot be used with this model.
         """
-        text = {"text": self.contract.text_columns} if self.contract and self.contract.text_columns else {}
-        with warnings.catch_warnings():
-            if not labels:  # a graph to predict need not have the column of the labels
-                warnings.filterwarnings("ignore", ".*so the graph has no labels", GraphWarning)
-            graph = to_graph(value, name, {**self.read, **text})
         contract = self.contract or Contract(self.num_features, self.classes)
-        return contract.aligned(graph, labels=labels)
+        return contract.aligned(self.read_graph(value, labels=labels, name=name), labels=labels)
+
+    def read_graph(
+        self, value: Any, options: Mapping[str, Any] | None = None, *, labels: bool = False, name: str = "graph"
+    ) -> Graph:
+        """Return a graph that is read in the same way as the graphs that the model was trained on.
+
+        Options of the fit that the form of the graph does not have are not used: an `.npz` file, for example, has no
+        names of columns. Text columns of the model are read as text, even if all their values look like numbers.
+
+        Args:
+            value: A graph in any accepted form, or a path.
+            options: Options that override those of the fit.
+            labels: Whether the labels are needed. If not, their column need not be there.
+            name: Name of the graph if it has none.
+
+        Raises:
+            InputTypeError: The value is not a graph.
+            InputError: There is no such option, or the form of the graph does not have it.
+            GraphError: The value does not describe a valid graph.
+        """
+        remembered = {option: given for option, given in self.read.items() if option != "name"}
+        if self.contract and self.contract.text_columns:
+            remembered["text"] = self.contract.text_columns
+        known = applicable_options if isinstance(value, str | Path) else applicable
+        with warnings.catch_warnings():
+            if not labels:
+                warnings.filterwarnings("ignore", ".*so the graph has no labels", GraphWarning)
+            return to_graph(value, name, {**known(value, remembered), **(options or {})})
 
     def predict_proba(self, value: Any) -> Any:
         """Return the N × C class probabilities of a graph's nodes. Labels are not used.
@@ -283,7 +307,7 @@ def to_graph(value: Any, name: str, options: Mapping[str, Any]) -> Graph:
     Args:
         value: The graph or path.
         name: Name of the graph if it has none.
-        options: Options of the conversion. Column names are used for tables only.
+        options: Options of the conversion.
 
     Raises:
         InputTypeError: The value is not a graph.
@@ -293,8 +317,7 @@ def to_graph(value: Any, name: str, options: Mapping[str, Any]) -> Graph:
         return as_graph(value, name, options)
     if not os.path.exists(value) and "," not in str(value):
         raise GraphError(f"{value if str(value).isprintable() else repr(value)}: no such file or folder")
-    table = Path(value).is_dir() or "," in str(value)
-    return read_graph(value, **{k: v for k, v in options.items() if table or k != "text"})
+    return read_graph(value, **options)
 
 
 def _contract(meta: Mapping[str, Any]) -> Contract:

@@ -38,6 +38,19 @@ def shuffled(graph: Graph) -> Graph:
     return graph.replace(y=np.random.default_rng(0).permutation(graph.y))
 
 
+def test_parameters_are_checked_before_graphs_are_read():
+    for model, why in (
+        (EdgeMaskClassifier("erm-gnc"), "no method 'erm-gnc' .*; did you mean 'erm-gcn'"),
+        (EdgeMaskClassifier("erm-gcn", epochs=1.5), "epochs must be an integer"),
+        (EdgeMaskClassifier(epochs=0), "epochs must be an integer"),
+        (EdgeMaskClassifier(candidates=["erm-gnc"]), "no method 'erm-gnc'"),
+    ):
+        with pytest.raises(EdgemaskError, match=why):
+            model.fit(["nowhere.npz"])
+    with pytest.raises(EdgemaskError, match="on_epoch must be a function or None, got 3"):
+        EdgeMaskClassifier("erm-gcn").fit(["nowhere.npz"], on_epoch=3)
+
+
 # ---- fit, predict, score ---------------------------------------------------------------------------------
 
 

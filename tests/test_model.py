@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from edgemask import EdgeMaskClassifier, Graph, benchmark, load_model, write_graph
+from edgemask.cli import app
 from edgemask.errors import CoverageWarning, GraphError, GraphWarning, InputError, InputTypeError
 from edgemask.model import LARGE
 
@@ -187,3 +189,54 @@ def test_prediction_loads_no_training_code(fitted: EdgeMaskClassifier, tmp_path:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def floors(values: str, folder: Path) -> Path:
+    """A folder of CSV files with a column `storey` of the given values."""
+    folder.mkdir()
+    n = 40
+    nodes = pd.DataFrame({"key": [f"n{i}" for i in range(n)], "storey": list(values) * (n // len(values))})
+    nodes.assign(size=np.arange(n) % 7, grade=np.where(np.arange(n) % 2, "a", "b")).to_csv(folder / "nodes.csv")
+    pd.DataFrame({"u": nodes["key"][:-1], "v": nodes["key"][1:].values}).to_csv(folder / "edges.csv", index=False)
+    return folder
+
+
+def test_a_text_column_stays_text_if_all_values_look_like_numbers(tmp_path: Path) -> None:
+    read = {"id": "key", "label": "grade", "features": ["storey", "size"]}
+    model = EdgeMaskClassifier("erm-gcn", **QUICK, read=read).fit([floors("12G1", tmp_path / "a")])
+    new = floors("1221", tmp_path / "new")
+    assert model.predict(new).shape == (40,)
+    assert 0 <= model.score(new) <= 1
+    model.save(tmp_path / "m")
+    for command in ("predict", "evaluate", "explain"):
+        result = CliRunner().invoke(app, [command, str(tmp_path / "m"), str(new)], catch_exceptions=False)
+        assert result.exit_code == 0
+
+
+def test_options_of_the_fit_do_not_stop_other_forms(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    read = {"id": "key", "label": "grade", "features": ["storey", "size"], "name": "source"}
+    model = EdgeMaskClassifier("erm-gcn", **QUICK, read=read).fit(floors("12G1", tmp_path / "a"))
+    graph = model.model_.read_graph(tmp_path / "a", labels=True)
+    assert graph.name == "a"  # not the name of the source
+    expected = model.predict_proba(graph)
+    written = {}
+    for format in ("csv", "parquet"):
+        write_graph(graph, tmp_path / format, format)  # type: ignore[arg-type]
+        written[format] = tmp_path / format
+    for name, value in (forms(graph, tmp_path) | written).items():
+        if name not in ("adjacency", "dense"):  # their columns have no names
+            np.testing.assert_array_equal(model.predict_proba(value), expected, err_msg=name)
+            assert model.score(value) == model.score(graph)
+    model.save(tmp_path / "m")
+    for command in ("predict", "evaluate"):
+        arguments = [command, str(tmp_path / "m"), str(tmp_path / "g.npz")]
+        assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    with pytest.raises(InputError, match=r"g\.npz: \.npz files have no option 'label'"):
+        model.model_.read_graph(tmp_path / "g.npz", {"label": "grade"})
+
+
+def test_a_fit_without_labels_says_how_to_name_them() -> None:
+    nodes, edges = table(0)
+    with pytest.raises(GraphError, match=r"training needs labels, but it has none; in a table, label='…'"):
+        EdgeMaskClassifier("erm-gcn", **QUICK).fit((nodes, edges))

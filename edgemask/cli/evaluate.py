@@ -13,7 +13,6 @@ import typer
 from edgemask.cli.common import GRAPH_FORMS, Device, InferenceBatch, Reading, check_inputs, out, reading
 from edgemask.cli.completion import METRIC_NAMES
 from edgemask.cli.json_output import Json, output
-from edgemask.cli.loading import read_target
 from edgemask.estimator import EdgeMaskClassifier
 from edgemask.graph import Array, Graph
 from edgemask.metrics import parse, score, scored_nodes
@@ -45,7 +44,7 @@ def evaluate(
     check_inputs([model, graph])
     with output("evaluate", json) as result:
         estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
-        target = read_target(estimator.model_.read, graph, options)
+        target = estimator.model_.read_graph(graph, options, labels=True)
         scores = estimator.scores(target, metric)
         fields = {
             "model": model,

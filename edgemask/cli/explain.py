@@ -26,7 +26,7 @@ from edgemask.cli.common import (
 )
 from edgemask.cli.console import printable
 from edgemask.cli.json_output import Json, output
-from edgemask.cli.loading import node_names, read_target
+from edgemask.cli.loading import node_names
 from edgemask.cli.tables import write_guarded
 from edgemask.errors import InputError
 from edgemask.estimator import EdgeMaskClassifier
@@ -80,7 +80,7 @@ def explain(
     check_inputs([model, graph])
     with output("explain", json) as result:
         estimator = EdgeMaskClassifier.load(model, device=device, inference_batch=inference_batch)
-        about = read_target(estimator.model_.read, graph, options)
+        about = estimator.model_.read_graph(graph, options)
         names = node_names(about)
         fields: dict[str, Any] = {"model": model, "graph": graph, "name": about.name, "output": target}
         if adversary:
@@ -174,7 +174,8 @@ def theory(
     check_inputs([model, graph])
     with output("theory", json) as result:
         estimator = EdgeMaskClassifier.load(model, device=device)
-        report = estimator.theory(read_target(estimator.model_.read, graph, options), steps=steps, seed=seed)
+        labelled = estimator.model_.read_graph(graph, options, labels=True)
+        report = estimator.theory(labelled, steps=steps, seed=seed)
         if target:
             with replacing(target, text=True) as sink:
                 sink.write(dumps(report.to_json(), indent=1) + "\n")

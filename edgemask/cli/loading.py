@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from edgemask.data import read_graph
 from edgemask.graph import Array, Graph
 from edgemask.model import Model, load_model
 
@@ -26,16 +23,6 @@ def load(path: Path, device: str, inference_batch: int | None = None) -> Model:
         InputError: The device or `inference_batch` cannot be used.
     """
     return load_model(path, device=device, inference_batch=inference_batch)
-
-
-def read_target(remembered: Mapping[str, Any], path: Path, options: Mapping[str, Any]) -> Graph:
-    """Read a graph with the options that a model was trained with. The given options override them.
-
-    Raises:
-        GraphError: The file does not hold a valid graph.
-        InputError: The format does not have an option.
-    """
-    return read_graph(path, **{**remembered, **options})
 
 
 def node_names(graph: Graph) -> Array:

@@ -20,7 +20,7 @@ from edgemask.cli.common import (
     writable_folder,
 )
 from edgemask.cli.json_output import Json, output
-from edgemask.cli.loading import load, node_names, read_target
+from edgemask.cli.loading import load, node_names
 from edgemask.cli.tables import WRITERS, Predictions, check_format, print_csv
 from edgemask.errors import InputError
 from edgemask.runtime.atomic import writable
@@ -67,7 +67,7 @@ def predict(
     with output("predict", json) as result:
         loaded, documents = load(model, device, inference_batch), []
         for path, file in zip(graphs, files, strict=True):
-            graph = read_target(loaded.read, path, options)
+            graph = loaded.read_graph(path, options)
             found = Predictions(node_names(graph), loaded.classes_, loaded.predict_proba(graph))
             if file is not None:
                 WRITERS[file.suffix.lower()](found, file)

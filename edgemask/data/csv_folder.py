@@ -173,6 +173,11 @@ def read_csv(folder: str | Path, name: str | None = None, **options: Any) -> Gra
         return Graph(tables.name, **fields, **edges, **policies)
 
 
+def is_csv_copy(folder: str | Path) -> bool:
+    """Return whether `write_csv` wrote the files, or `graph.json` says that they have the same layout."""
+    return "width" in locate(folder, ".csv", None, {}).info
+
+
 def _has_layout(header: list[str], tables: Tables) -> bool:
     """Return whether the nodes have the layout of `write_csv`, and no option asks for anything else."""
     known = all(LAYOUT.fullmatch(column) for column in header) and any(map(NUMBERED.fullmatch, header))

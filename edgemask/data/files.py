@@ -6,21 +6,21 @@ cannot store a part of the graph. A file is replaced completely or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import scipy.io
 
-from edgemask.data.csv_folder import read_csv, write_csv
+from edgemask.data.csv_folder import is_csv_copy, read_csv, write_csv
 from edgemask.data.facebook import SCHOOL_OPTIONS, read_school
 from edgemask.data.forms import OPTIONS, decoded, error_prefix
 from edgemask.data.mat import read_mat, write_mat
 from edgemask.data.npz import read_npz, write_npz
-from edgemask.data.parquet import read_parquet, write_parquet
+from edgemask.data.parquet import is_parquet_copy, read_parquet, write_parquet
 from edgemask.data.tables import pair_of
-from edgemask.errors import GraphError, InputError, InputTypeError
-from edgemask.graph import Graph
+from edgemask.errors import GraphError, InputError, MissingFileError
+from edgemask.graph import Graph, as_graph
 from edgemask.graph.frames import OPTIONS as TABLE_OPTIONS
 from edgemask.graph.frames import check_options
 
@@ -53,8 +53,8 @@ FORMATS = (
 )
 
 
-def read_graph(path: str | Path, **options: Any) -> Graph:
-    """Read a graph from files.
+def read_graph(path: Any, **options: Any) -> Graph:
+    """Read a graph from files, or convert an object of another library.
 
     | path | format | options |
     | --- | --- | --- |
@@ -69,25 +69,53 @@ def read_graph(path: str | Path, **options: Any) -> Graph:
     `weight`. `classes` gives the names of the classes. `Graph.from_pandas` describes them.
 
     Args:
-        path: Path of the file or folder, or the paths of two tables, separated by a comma.
+        path: Path of the file or folder, or the paths of two tables, separated by a comma; or an object that `as_graph`
+            accepts.
         **options: The options of the format, `name`, which overrides the name in the file, and the arguments
             `undirected`, `duplicates`, `self_loops` and `isolated` of `Graph`.
 
     Raises:
         GraphError: The format is unknown, or the content is not valid.
         InputError: There is no such option, or the format does not have it.
-        InputTypeError: `path` is not a path. `Graph.from_pandas`, `from_networkx`, … convert objects.
+        InputTypeError: `path` is neither a path nor a graph.
+        MissingFileError: A file does not exist.
         MissingDependencyError: The format needs a package that is not installed.
     """
+    if isinstance(path, Graph) and options:
+        raise InputError(f"a Graph is not read, so it has no options; got {', '.join(options)}: use graph.replace(…)")
     if not isinstance(path, str | Path):
-        raise InputTypeError(f"expected the path of a graph, got {type(path).__name__}")
+        return as_graph(path, options=options)
     check_options(options, ALL_OPTIONS)
-    reader, kind, own = READERS[_format(path)]
-    legal = dict.fromkeys((*OPTIONS, *own))
-    for option in options:
-        if option not in legal:
-            raise InputError(f"{path}: {kind} have no option {option!r} (their options: {', '.join(legal)})")
-    return reader(path, **options)
+    try:
+        reader, kind, own = READERS[_format(path)]
+        legal = dict.fromkeys((*OPTIONS, *own))
+        for option in options:
+            if option not in legal:
+                raise InputError(f"{path}: {kind} have no option {option!r} (their options: {', '.join(legal)})")
+        return reader(path, **options)
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{error.filename or path}: no such file; a graph is {FORMATS}") from error
+
+
+def applicable_options(path: str | Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those options that the format of a graph has: the names of columns, for example, only for tables.
+
+    Tables that `write_graph` wrote describe themselves.
+
+    Args:
+        path: Path of the graph, as for `read_graph`.
+        options: Options that fitted the format of other graphs.
+
+    Raises:
+        GraphError: The format is unknown.
+    """
+    try:
+        kind = _format(path)
+        copied = {".csv": is_csv_copy, ".parquet": is_parquet_copy}.get(kind, lambda _: False)(path)
+        own = () if copied else READERS[kind][2]
+    except FileNotFoundError:  # `read_graph` says so
+        own = ()
+    return {option: value for option, value in options.items() if option in (*OPTIONS, *own)}
 
 
 def write_graph(graph: Graph, path: str | Path, format: Literal["csv", "parquet"] = "csv") -> None:
@@ -129,6 +157,8 @@ def _format(path: str | Path) -> str:
 
 
 def _unknown(path: str | Path, suffix: str) -> str:
+    if "," in str(path):
+        return f"{path}: expected two files of the same format, .csv or .parquet: nodes.csv,edges.csv"
     return f"{path}: no graph file format has the suffix {suffix!r}; known formats: {FORMATS}"
 
 

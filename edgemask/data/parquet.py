@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,17 @@ def read_parquet(folder: str | Path, name: str | None = None, **options: Any) ->
     if "packed" in stored:
         nodes = _unpacked(nodes, stored)
     return graph(Graph, nodes, edges, name or stored.get("name") or tables.name, tables.options, tables.places)  # type: ignore[no-any-return]
+
+
+def is_parquet_copy(folder: str | Path) -> bool:
+    """Return whether `write_parquet` wrote the files."""
+    _require_pyarrow()
+    from pyarrow import parquet
+
+    path = locate(folder, ".parquet", None, {}).nodes
+    with error_prefix(path):
+        schema = decoded(path, "Parquet file", parquet.read_schema)
+    return KEY in json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("attributes", {})
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -17,12 +17,12 @@ from sklearn.base import ClassifierMixin
 
 from edgemask import explain
 from edgemask.enrich import Cache
-from edgemask.errors import EdgemaskError, GraphError
-from edgemask.estimator.fitting import fit_auto, fit_one
+from edgemask.errors import EdgemaskError, GraphError, InputTypeError
+from edgemask.estimator.fitting import check_recipe, fit_auto, fit_one
 from edgemask.estimator.inputs import labelled_graphs, rows_of, training_graphs
 from edgemask.estimator.parameters import AUTO, PARAMETERS, Parameters
 from edgemask.explain import EdgeMask
-from edgemask.graph import Graph
+from edgemask.graph import Graph, is_sequence
 from edgemask.inference import masked
 from edgemask.methods.edgemask import Game
 from edgemask.metrics import score
@@ -171,6 +171,10 @@ class EdgeMaskClassifier(ClassifierMixin, Parameters):  # type: ignore[misc]
             round 3: erm-mlp
         """
         self.check_values()
+        check_recipe(self)
+        for name, callback in (("on_epoch", on_epoch), ("on_heat", on_heat)):
+            if not (callback is None or callable(callback)):
+                raise InputTypeError(f"{name} must be a function or None, got {callback!r}")
         auto, read = self.method == AUTO, dict(self.read or {})
         contract, sources, scored = training_graphs(X, y, validation, read, self.scale)
         with ExitStack() as stack:
@@ -244,7 +248,13 @@ class EdgeMaskClassifier(ClassifierMixin, Parameters):  # type: ignore[misc]
             GraphError: A graph has no labels, other columns than the sources, or a class that the model does not know.
             MetricError: The metric is not defined for the labels.
         """
-        graphs = labelled_graphs(X, y, self._fitted().read)
+        model = self._fitted()
+
+        def convert(values: Any) -> list[Graph]:
+            several = values if is_sequence(values) else [values]
+            return [model.read_graph(one, labels=True, name=f"graph-{i}") for i, one in enumerate(several)]
+
+        graphs = labelled_graphs(X, y, convert)
         if not graphs:
             raise GraphError("no graphs to score were given")
         return float(np.mean([self.scores(g, (self.metric,))[self.metric] for g in graphs]))

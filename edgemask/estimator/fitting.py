@@ -8,10 +8,10 @@ from concurrent.futures import Executor
 from contextlib import nullcontext
 from pathlib import Path
 
-from edgemask.config import RECIPES
+from edgemask.config import RECIPES, Recipe
 from edgemask.coverage import GraphSummary
 from edgemask.enrich import Cache
-from edgemask.estimator.parameters import Parameters
+from edgemask.estimator.parameters import AUTO, Parameters
 from edgemask.graph import Graph
 from edgemask.inference import Member, Propagation
 from edgemask.methods.registry import method_spec
@@ -28,6 +28,25 @@ from edgemask.training.trainer import Trainer
 STAR = "edgemask-dg-star"  # the method of the stock recipes
 
 
+def check_recipe(given: Parameters) -> None:
+    """Check the method, or the candidates, and their settings before a graph is read.
+
+    Raises:
+        InputError: A name or value is not legal.
+    """
+    if given.method == AUTO:
+        choose_candidates(given.candidates, [], **given.settings)
+    else:
+        recipe_of(given)
+
+
+def recipe_of(given: Parameters) -> tuple[str, Recipe]:
+    """Return the name and all settings of a single method."""
+    stock = given.method in RECIPES
+    name, recipe = (STAR, given.recipe or given.method) if stock else (given.method, given.recipe)
+    return name, method_spec(name).under(recipe, **given.settings)
+
+
 def fit_one(
     given: Parameters,
     sources: Sequence[Graph],
@@ -38,9 +57,7 @@ def fit_one(
     on_epoch: Callable[[Trainer, str], None] | None,
 ) -> Model:
     """Train a single method on graphs in a common form; see `EdgeMaskClassifier.fit` for the arguments."""
-    stock = given.method in RECIPES
-    name, recipe = (STAR, given.recipe or given.method) if stock else (given.method, given.recipe)
-    settings = method_spec(name).under(recipe, **given.settings)
+    name, settings = recipe_of(given)
     check_sources(sources, validation)
     graphs, start = Canonical(sources, validation), time.monotonic()
     fit = Fit(
@@ -56,7 +73,8 @@ def fit_one(
         checkpoint_every=checkpoint_every,
         on_epoch=on_epoch and (lambda trainer, stage: on_epoch(trainer, graphs.text(stage))),
     )
-    trainer, choice = fit.run()
+    with graphs.shown():
+        trainer, choice = fit.run()
     seconds = time.monotonic() - start
     scores: Mapping[float, float | None] = choice.scores or {choice.alpha: None}
     rows = [
@@ -108,4 +126,5 @@ def fit_auto(
             jobs=given.jobs,
             shared_disk=executor is None,
         )
-        return race.run()
+        with race.graphs.shown():
+            return race.run()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from edgemask.errors import GraphError, InputError, InputTypeError
 from edgemask.graph import MISSING, Contract, Graph, is_sequence, unify
+from edgemask.graph.checks import advice
 from edgemask.legal import did_you_mean
 from edgemask.model import to_graph
 
@@ -30,7 +32,7 @@ def training_graphs(
         InputTypeError: An object is not a graph, or `y` is not a sequence of labels.
         GraphError: The graphs do not fit together or have no labels.
     """
-    sources = labelled_graphs(X, y, read)
+    sources = labelled_graphs(X, y, partial(to_graphs, prefix="graph", read=read))
     scored = [] if validation is None else to_graphs(validation, "validation", read)
     if not sources:
         raise GraphError("no source graphs were given")
@@ -38,7 +40,10 @@ def training_graphs(
     scored = [restricted(g, "val") for g in scored]
     for graph in (*sources, *scored):
         if not graph.labelled.any():
-            raise GraphError(f"graph {graph.name!r}, y: training needs labels, but it has none")
+            raise GraphError(
+                f"graph {graph.name!r}, y: training needs labels, but it has none; in a table, "
+                f"{advice('label', '…')} names their column"
+            )
     contract, graphs = unify([*sources, *scored], scale=scale, fitted=len(sources))
     return contract, graphs[: len(sources)], graphs[len(sources) :]
 
@@ -49,19 +54,19 @@ def to_graphs(values: Any, prefix: str, read: Mapping[str, Any]) -> list[Graph]:
     return [to_graph(value, f"{prefix}-{i}", read) for i, value in enumerate(several)]
 
 
-def labelled_graphs(X: Any, y: Any, read: Mapping[str, Any]) -> list[Graph]:
+def labelled_graphs(X: Any, y: Any, convert: Callable[[Any], list[Graph]]) -> list[Graph]:
     """Return graphs with the given labels.
 
     Args:
         X: A graph or a sequence of graphs.
         y: The labels of the graph, or a sequence with those of each graph. None uses the graphs' own. Values become
             the names of the classes; -1, None and NaN are missing labels.
-        read: Options of the conversion.
+        convert: Returns one graph or several, in any accepted form, as `Graph` objects.
 
     Raises:
         InputTypeError: `y` does not hold one array of labels per graph.
     """
-    graphs = to_graphs(X, "graph", read)
+    graphs = convert(X)
     if y is None:
         return graphs
     items = list(y) if is_sequence(X) and isinstance(y, Iterable) and not _is_graph(y) else [y]

@@ -19,7 +19,7 @@ from edgemask.experiments.records import Task
 from edgemask.experiments.runner import Event, Failed, Retry, Settings, Started, out_of_memory, perform, shared_work
 from edgemask.legal import Legal
 from edgemask.runtime.device import cores, free_memory, resolve_device
-from edgemask.runtime.processes import SPAWN, exit_with_driver, threads_per_worker
+from edgemask.runtime.processes import SPAWN, exit_with_driver, shorten_warnings, threads_per_worker
 
 # MiB of GPU and host memory reserved for each worker when the number of workers is chosen automatically. This is
 # several times the recorded need of the suites. A run that still runs out of device memory is run again alone.
@@ -180,6 +180,7 @@ class Worker:
 def serve(pipe: Connection[Any, Any], settings: Settings) -> None:
     """Receive tasks and send back their outcomes until the pipe is closed or the driver ends. Runs in the worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; only the driver handles it
+    shorten_warnings()
     threading.Thread(target=exit_with_driver, daemon=True).start()
     pipe.send(None)
     while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -57,9 +57,12 @@ class OwnRun(Run):
         )
         targets = {_target(n): domains[n].replace(name=_target(n)) for n in self.protocol.targets}
         run = Run(self.benchmark, self.options, protocol, self.method, self.recipe, self.seed, self.also)
-        record = attempt(run, renamed | targets, device=device, cache=cache)
+        with names.shown():
+            record = attempt(run, renamed | targets, device=device, cache=cache)
         record |= described(self, domains)
         record["metrics"] = _named(record["metrics"])
+        if failed := record.get("failed"):
+            failed["message"] = names.message(failed["message"])
         for rule in record.get("rules", {}).values():
             rule["metrics"] = _named(rule["metrics"])
         record["curves"] = {names.text(name): curve for name, curve in record["curves"].items()}
@@ -101,7 +104,7 @@ def makers(
         InputTypeError: `methods` is not a list of names.
         InputError: A method, candidate or setting is unknown, or a value is not legal.
     """
-    names = [methods] if isinstance(methods, str) else list(methods)
+    names = [methods] if isinstance(methods, str) else list(methods) if isinstance(methods, Iterable) else []
     if not names or not all(isinstance(name, str) for name in names):
         raise InputTypeError(f"methods must be a list of at least one name, such as ['auto', 'irm'], got {methods!r}")
     given, made, used = dict(settings or {}), dict[str, Maker](), set[str]()

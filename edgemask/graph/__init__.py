@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgemask.graph.accept import as_graph, as_graphs, is_sequence
+from edgemask.graph.accept import applicable, as_graph, as_graphs, is_sequence
 from edgemask.graph.contract import Contract, unify
 from edgemask.graph.core import MISSING, Array, Graph, collect
 from edgemask.graph.structure import STRUCTURE
@@ -13,6 +13,7 @@ __all__ = [
     "Array",
     "Contract",
     "Graph",
+    "applicable",
     "as_graph",
     "as_graphs",
     "collect",

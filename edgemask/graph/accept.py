@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from edgemask.errors import InputTypeError
+from edgemask.errors import GraphWarning, InputTypeError
 from edgemask.graph.core import Graph
+from edgemask.graph.frames import KEY, OPTIONS, names_of, own_description
+from edgemask.graph.libraries import GRAPHS, described, library
+from edgemask.graph.structure import STRUCTURE
 
 ACCEPTED = (
     "a Graph, a PyTorch Geometric Data object, a networkx graph, a DGL graph, a tuple (nodes, edges) of DataFrames, or "
@@ -25,29 +29,59 @@ def as_graph(value: Any, name: str = "graph", options: Mapping[str, Any] | None 
     Args:
         value: A `Graph`, which is returned as it is, or an object of another library.
         name: Name of the graph if the object has none.
-        options: Options of the conversion, such as `undirected`, `features` or, for tables, `label`.
+        options: Options of the conversion, such as `undirected`, `features` or, for tables, `label`. The option `name`
+            overrides the name of the object. A `GraphWarning` names options of tables that the object cannot use.
 
     Raises:
         InputTypeError: The object is none of these.
+        InputError: There is no such option.
         GraphError: The object does not describe a valid graph.
     """
     given = dict(options or {})
+    chosen = given.pop("name", None)
     if isinstance(value, Graph):
         return value
+    kind = library(value)
+    if kind == "networkx":
+        return Graph.from_networkx(value, chosen or _name(value.name) or name, **given)
+    if _is_table(value):
+        return Graph.from_pandas(value[0], value[1], chosen or name, **given)
+    matrices = isinstance(value, tuple) and len(value) in (2, 3) and _is_matrix(value[1])
+    if (not kind and not matrices) or kind == "pandas":
+        hints = {"pandas": "; two DataFrames in a list are two graphs: use a tuple"}
+        hint = "; read_graph reads files" if isinstance(value, str | Path) else hints.get(kind, "")
+        raise InputTypeError(f"expected {ACCEPTED}; got {described(value)}{hint}")
+    name = chosen or _name(getattr(value, "name", None)) or name
     plain = {k: v for k, v in given.items() if k not in FRAME_OPTIONS}
-    library = _library(value)
-    if library == "torch_geometric":
-        return Graph.from_pyg(value, _name(getattr(value, "name", None)) or name, **plain)
-    if library == "networkx":
-        return Graph.from_networkx(value, _name(value.name) or name, **given)
-    if library == "dgl":
+    if ignored := ", ".join(k for k in given if k in FRAME_OPTIONS):
+        message = f"graph {name!r} is not a table, so these options are not used: {ignored}"
+        warnings.warn(message, GraphWarning, stacklevel=3)
+    if kind == "torch_geometric":
+        return Graph.from_pyg(value, name, **plain)
+    if kind == "dgl":
         return Graph.from_dgl(value, name, **plain)
-    if isinstance(value, tuple) and len(value) == 2 and all(_library(part) == "pandas" for part in value):
-        return Graph.from_pandas(*value, name=name, **given)
-    if isinstance(value, tuple) and len(value) in (2, 3) and _is_matrix(value[1]):
-        x, matrix, y = (*value, None)[:3]
-        return Graph.from_adjacency(x, matrix, y, name, **plain)
-    raise InputTypeError(f"expected {ACCEPTED}; got {_described(value)}")
+    x, adjacency, y = (*value, None)[:3]
+    return Graph.from_adjacency(x, adjacency, y, name, **plain)
+
+
+def applicable(value: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those options that the form of an object has: the names of columns, for example, only for tables.
+
+    Tables and networkx graphs that `Graph.to_pandas` and `to_networkx` made describe themselves.
+
+    Args:
+        value: An object that `as_graph` accepts.
+        options: Options that fitted the form of other graphs.
+    """
+    known = {option: v for option, v in options.items() if option in OPTIONS}
+    table, network = _is_table(value), library(value) == "networkx"
+    copy = own_description(value[0], {}) if table else network and KEY in value.graph
+    if network and not any(known.get("id") in own for _, own in value.nodes(data=True)):
+        known.pop("id", None)  # the nodes themselves are the ids
+    if (table or network) and not copy:
+        return known
+    columns = not all(name in STRUCTURE for name in names_of(options.get("features") or ()))
+    return {k: v for k, v in known.items() if k not in FRAME_OPTIONS and not (k == "features" and columns)}
 
 
 def as_graphs(values: Any, options: Mapping[str, Any] | None = None, *, prefix: str = "graph") -> list[Graph]:
@@ -72,22 +106,14 @@ def as_graphs(values: Any, options: Mapping[str, Any] | None = None, *, prefix: 
 def is_sequence(values: Any) -> bool:
     """Return whether a value is a sequence of graphs, not one graph."""
     if isinstance(values, tuple):
-        return not values or isinstance(values[0], Graph | tuple | str | Path) or _library(values[0]) in _GRAPHS
+        return not values or isinstance(values[0], Graph | tuple | str | Path) or library(values[0]) in GRAPHS
     if isinstance(values, np.ndarray):
         return values.dtype.kind in "OU" and values.ndim == 1
     return isinstance(values, Sequence | ValuesView | Iterator) and not isinstance(values, str)
 
 
-_GRAPHS = ("torch_geometric", "networkx", "dgl")
-
-
-def _library(value: Any) -> str:
-    """Return the library of an object: that of the first class in its hierarchy that belongs to a known one."""
-    for cls in type(value).__mro__:
-        root = cls.__module__.partition(".")[0]
-        if root in (*_GRAPHS, "pandas"):
-            return root
-    return ""
+def _is_table(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(library(part) == "pandas" for part in value)
 
 
 def _is_matrix(value: Any) -> bool:
@@ -96,10 +122,3 @@ def _is_matrix(value: Any) -> bool:
 
 def _name(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        kind = type(value).__name__
-        return f"a {kind} of {', '.join(type(part).__name__ for part in value[:4])}" if value else f"an empty {kind}"
-    return f"{type(value).__name__} {value!r}" if isinstance(value, str | int | float) else type(value).__name__

@@ -25,7 +25,8 @@ def fields(x: Any, matrix: Any, y: Any, name: str) -> dict[str, Any]:
     n = coo.shape[0] if x is None else np.shape(x)[0]
     if coo.shape != (n, n):
         expected = "a square matrix" if x is None else f"{n} × {n} for the {n} rows of x"
-        raise GraphError(f"graph {name!r}, adjacency: expected {expected}, got shape {coo.shape}")
+        hint = "; Graph(name, x, edges, y) takes a list of edges" if 2 in coo.shape else ""
+        raise GraphError(f"graph {name!r}, adjacency: expected {expected}, got shape {coo.shape}{hint}")
     weighted = bool((coo.data != 1).any())
     weights = coo.data if weighted else None
     ids = np.arange(n) if x is None and y is None else None

@@ -112,7 +112,8 @@ class Checker:
         if x.ndim != 2:
             self.fail("x", f"must have 2 dimensions (nodes × features), got shape {tuple(x.shape)}")
         if x.dtype.kind not in "fiub":
-            self.fail("x", f"must be numeric, got dtype {x.dtype}")
+            hint = "; Graph.from_pandas(nodes, edges) encodes columns of text" if x.dtype.kind in "OUS" else ""
+            self.fail("x", f"must be numeric, got dtype {x.dtype}{hint}")
         if x.shape[0] == 0:
             self.fail("x", "has no rows: the graph needs at least one node")
         if x.shape[1] == 0:
@@ -174,7 +175,10 @@ class Checker:
         if edges.ndim != 2 or 2 not in edges.shape:
             self.fail("edges", f"must have shape (2, M) or (M, 2), got {edges.shape}")
         if edges.dtype.kind not in "iu":
-            self.fail("edges", f"must be integers, got dtype {edges.dtype}")
+            hint = (
+                "edges.astype(int) converts them" if edges.dtype.kind == "f" else "from_pandas takes edges between ids"
+            )
+            self.fail("edges", f"must be integers, got dtype {edges.dtype}; {hint}")
         return np.asarray(edges.T if edges.shape[0] != 2 or (listed and edges.shape[1] == 2) else edges)
 
     def edges(
@@ -310,7 +314,8 @@ class Checker:
         for name, mask in sorted(masks.items()):
             mask = self.array(f"masks[{name!r}]", mask)
             if mask.dtype != bool or mask.shape != (n,):
-                self.fail(f"masks[{name!r}]", f"must be {n} booleans, got {mask.dtype} of shape {mask.shape}")
+                hint = "; mask.astype(bool) converts it" if mask.dtype != bool and mask.shape == (n,) else ""
+                self.fail(f"masks[{name!r}]", f"must be {n} booleans, got {mask.dtype} of shape {mask.shape}{hint}")
             checked[name] = frozen(mask.copy())
         return MappingProxyType(checked)
 

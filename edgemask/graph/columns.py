@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, NoReturn
@@ -10,14 +11,15 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from edgemask.errors import GraphError
-from edgemask.graph.checks import MISSING, Array, sorted_names
+from edgemask.errors import GraphError, GraphWarning
+from edgemask.graph.checks import MISSING, Array, advice, sorted_names
 from edgemask.legal import did_you_mean
 
 BOOLEANS = {"1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}
 DENSE = 64  # one-hot columns up to which the features are a dense matrix
 MANY = 1000  # values up to which a text column is never taken for an identifier
 SHOWN = 20  # columns that a message lists
+FEW = 0.1  # share of words in a column of numbers up to which they are taken for mistakes
 
 
 class Table:
@@ -94,6 +96,11 @@ def text(value: Any) -> str | None:
     return str(value) if isinstance(value, Real) else None
 
 
+def plain(value: Any) -> Any:
+    """Return a NumPy scalar as the Python object that messages show, and any other value as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 # ---- ids -------------------------------------------------------------------------------------------------
 
 
@@ -140,7 +147,7 @@ def unique_ids(table: Table, column: str | None) -> Any:
     ids = ids_of(table, table.frame.index if column is None else table[column], "the id")
     twice = np.flatnonzero(ids.duplicated())
     if len(twice):
-        table.fail(f"id {ids[twice[0]]!r} occurs twice", twice[0])
+        table.fail(f"id {plain(ids[twice[0]])!r} occurs twice", twice[0])
     return ids
 
 
@@ -157,7 +164,7 @@ def booleans(table: Table, column: str) -> Array:
             row = np.flatnonzero(codes == i)
             if not len(row):
                 continue  # a category that does not occur
-            table.fail(f"{column}: {value!r} is not one of {', '.join(BOOLEANS)}", row[0])
+            table.fail(f"{column}: {plain(value)!r} is not one of {', '.join(BOOLEANS)}", row[0])
         bits[i] = int(bit)
     return np.array(bits)[codes]
 
@@ -196,7 +203,7 @@ def one_label(table: Table, column: str, classes: Sequence[str], *, exact: bool 
     codes, values = table.values(column)
 
     def fail(i: int, message: str) -> NoReturn:
-        table.fail(f"label {values[i]!r}: {message}", np.flatnonzero(codes == i)[0])
+        table.fail(f"label {plain(values[i])!r}: {message}", np.flatnonzero(codes == i)[0])
 
     names = [text(value) for value in values]
     occurs = np.bincount(codes[codes >= 0], minlength=len(values)) > 0
@@ -244,6 +251,8 @@ def encoded(
     sparse = False
     for column in columns:
         if column in as_text or not is_numeric(table, column):
+            if column not in as_text:
+                _report_words(table, column)
             codes, values = _categories(table, column, check=column not in chosen)
             rows = np.flatnonzero(codes >= 0)
             parts.append((rows, codes[rows] + len(names), np.ones(len(rows))))
@@ -267,14 +276,16 @@ def is_numeric(table: Table, column: str) -> bool:
     """Return whether a column holds numbers or booleans, and raise a `GraphError` if it does not hold text either."""
     dtype, types = table[column].dtype, pd.api.types
     dtype = dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype
-    if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype):
+    if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype) or (
+        isinstance(dtype, pd.ArrowDtype) and dtype.kind == "U"
+    ):
         return False
     if types.is_object_dtype(dtype):
         _, values = table.values(column)
         kind = next((type(value).__name__ for value in values if text(value) is None), "")
         numeric = bool(values) and not any(isinstance(value, str) for value in values)
     else:
-        numeric = types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype)  # a boolean is numeric here
+        numeric = dtype.kind in "biuf"
         kind = "" if numeric else str(dtype)
     if kind:
         table.fail(
@@ -282,6 +293,31 @@ def is_numeric(table: Table, column: str) -> bool:
             "it out with features=…"
         )
     return bool(numeric)
+
+
+def _report_words(table: Table, column: str) -> None:
+    """Warn of a text column that holds numbers except for a few words, which are probably mistakes."""
+    codes, values = table.values(column)
+    if isinstance(table[column].dtype, pd.CategoricalDtype):
+        return
+    known = np.array([*(value != "" for value in values), False])[codes]  # the last one is for missing values
+    words = np.flatnonzero(known & np.array([*(not is_number(value) for value in values), False])[codes])
+    if 0 < len(words) <= FEW * known.sum():
+        message = (
+            f"{table.place}, row {table.frame.index[words[0]]}: {values[codes[words[0]]]!r} is not a number, so column "
+            f"{column!r} is read as text (cells that are not numbers: {len(words):,}); if that is right, "
+            f"{advice('text', column)} says so"
+        )
+        warnings.warn(message, GraphWarning, stacklevel=6)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a cell is a number, or a text that is read as one."""
+    try:
+        float(str(value).replace("_", "?"))  # Python would read 1_000 as a number
+    except ValueError:
+        return False
+    return True
 
 
 def _categories(table: Table, column: str, *, check: bool) -> tuple[Array, list[str]]:
@@ -314,9 +350,10 @@ def _numbers(table: Table, column: str, ids: Any) -> tuple[Array, Array, bool]:
         wrong = np.flatnonzero(~np.isfinite(numbers.astype(np.float32)))
     if len(wrong):
         number, row = numbers[wrong[0]], rows[wrong[0]]
+        node = plain(ids[row])
         what = "missing" if np.isnan(number) else f"{number:g}, which is not a finite float32"
         table.fail(
-            f"column {column!r} of node {ids[row]!r} is {what}; fill it in, leave the column out with features=…, or "
+            f"column {column!r} of node {node!r} is {what}; fill it in, leave the column out with features=…, or "
             f"read it as text with text={column!r} (on the command line: --read text={column})",
             row,
         )

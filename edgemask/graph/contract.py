@@ -9,13 +9,14 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
 
 from edgemask.errors import GraphError, GraphWarning
-from edgemask.graph.checks import MISSING, Array, sorted_names
+from edgemask.graph.checks import MISSING, Array, advice, sorted_names
+from edgemask.graph.columns import is_number, plain
 from edgemask.graph.core import Graph, collect
 
 SHOWN = 5  # names that a message lists
@@ -82,6 +83,10 @@ class Contract:
     def _columns(self, graph: Graph) -> Any:
         """Return the features of a graph in the order of this contract."""
         missing, extra = _difference(self, graph)
+        for column in (c for c in missing if c in extra):
+            text = column in self.text_columns
+            end = f"{advice('text', column)} reads it as text" if text else "correct the table"
+            _refuse_kind(graph, column, text, "in the training graphs", end)
         if missing:
             more = f"; new columns: {listed(extra)}" if extra else ""
             raise GraphError(
@@ -196,12 +201,9 @@ def _common_columns(graphs: Sequence[Graph]) -> tuple[tuple[str, ...], tuple[str
     first = named[0]
     for graph in named[1:]:
         missing, extra = _difference(first, graph)
-        for column in set(missing) & set(extra):
-            kind, other = ("text", "numeric") if column in first.text_columns else ("numeric", "text")
-            raise GraphError(
-                f"graph {graph.name!r}, features: column {column!r} is {other}, but it is {kind} in graph "
-                f"{first.name!r}; text={column!r} reads it as text (on the command line: --read text={column})"
-            )
+        for column in (c for c in missing if c in extra):
+            end = f"{advice('text', column)} reads it as text in all graphs"
+            _refuse_kind(graph, column, column in first.text_columns, f"in graph {first.name!r}", end)
         if missing or extra:
             parts = [f"{what} columns: {listed(c)}" for what, c in (("missing", missing), ("new", extra)) if c]
             raise GraphError(f"graph {graph.name!r}, features: compared with graph {first.name!r}, {'; '.join(parts)}")
@@ -213,6 +215,36 @@ def _common_columns(graphs: Sequence[Graph]) -> tuple[tuple[str, ...], tuple[str
     text = tuple(c for c in columns if c in first.text_columns)
     values = {c: {n for g in named for n in g.feature_names if n.startswith(f"{c}=")} for c in text}
     return tuple(n for c in columns for n in (sorted_names(values[c]) if c in values else (c,))), text
+
+
+def _refuse_kind(graph: Graph, column: str, text: bool, where: str, end: str) -> NoReturn:
+    """Raise a `GraphError`: a column is text in the one graph, and numeric in the other.
+
+    Args:
+        graph: The graph that the message is about.
+        column: Name of the column.
+        text: Whether the column is text elsewhere, and so numeric in this graph.
+        where: Where it is.
+        end: What the user can do.
+    """
+    kinds = ("numeric", "text") if text else ("text", "numeric")
+    example = "" if text else f" ({_word(graph, column)})"
+    raise GraphError(
+        f"graph {graph.name!r}, features: column {column!r} is {kinds[0]}{example}, but it is {kinds[1]} {where}; {end}"
+    )
+
+
+def _word(graph: Graph, column: str) -> str:
+    """Return the first node whose text in a column is not a number, or else the first one with a text."""
+    starts = [i for i, name in enumerate(graph.feature_names) if name.startswith(f"{column}=")]
+    texts = {i: graph.feature_names[i].removeprefix(f"{column}=") for i in starts}
+    chosen = [i for i in starts if not is_number(texts[i])] or starts
+    rows, cols = graph.x[:, chosen].nonzero()
+    if not len(rows):
+        return "no node has a value"
+    first = rows.argmin()
+    node = rows[first] if graph.node_ids is None else graph.node_ids[rows[first]]
+    return f"node {plain(node)!r} has {texts[chosen[cols[first]]]!r}"
 
 
 def _common_classes(graphs: Sequence[Graph]) -> tuple[str, ...]:

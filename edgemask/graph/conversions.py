@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from edgemask.graph import adjacency, dgl, frames, networkx, pyg
+from edgemask.graph.libraries import require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,6 +19,8 @@ class Conversions:
     Every method `from_…` takes the arguments of `Graph` that are not part of the other library's object as options,
     for example `undirected=True` or `duplicates="merge"`.
     """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @classmethod
     def from_pyg(cls, data: Data, name: str | None = None, **options: Any) -> Self:
@@ -33,8 +37,12 @@ class Conversions:
             **options: Arguments of `Graph`, which override the fields.
 
         Raises:
+            InputTypeError: `data` is not a `Data` object.
+            InputError: There is no such option.
             GraphError: A field is missing or not valid.
         """
+        require(data, "torch_geometric", "data", "a PyTorch Geometric Data object")
+        cls._check(options)
         return cls(**pyg.fields(data, name) | options)
 
     def to_pyg(self) -> Data:
@@ -57,8 +65,10 @@ class Conversions:
             **options: Arguments of `Graph`.
 
         Raises:
+            InputError: There is no such option.
             GraphError: The matrix is not square, does not fit the features, or a field is not valid.
         """
+        cls._check(options)
         return cls(**{"name": name, "x": x, "y": y} | adjacency.fields(x, adjacency_matrix, y, name) | options)
 
     def to_adjacency(self) -> tuple[Any, Any]:
@@ -104,6 +114,7 @@ class Conversions:
 
         Raises:
             GraphError: A column is missing, or a value is not valid. The message names the node or row.
+            InputTypeError: `nodes` or `edges` is not a DataFrame.
             InputError: There is no such option.
 
         >>> import pandas as pd
@@ -113,6 +124,8 @@ class Conversions:
         >>> graph.feature_names, graph.y.tolist()
         (('age', 'city=Oslo', 'city=Rome'), [0, -1])
         """
+        for what, table in (("nodes", nodes), ("edges", edges)):
+            require(table, "pandas", what, "a DataFrame")
         result: Self = frames.graph(cls, nodes, edges, name, options)
         return result
 
@@ -139,8 +152,10 @@ class Conversions:
 
         Raises:
             GraphError: An attribute is missing at some node, or a value is not valid.
+            InputTypeError: `graph` is not a networkx graph.
             InputError: There is no such option.
         """
+        require(graph, "networkx", "graph", "a networkx graph")
         result: Self = networkx.graph(cls, graph, name, options)
         return result
 
@@ -149,6 +164,9 @@ class Conversions:
 
         If the features are sparse, a node has only the attributes that are not zero. `graph["edgemask"]` holds what
         attributes cannot express.
+
+        Raises:
+            MissingDependencyError: networkx is not installed.
         """
         return networkx.digraph(self)
 
@@ -164,8 +182,12 @@ class Conversions:
             **options: Arguments of `Graph`.
 
         Raises:
+            InputTypeError: `graph` is not a DGL graph.
+            InputError: There is no such option.
             GraphError: A field is missing or not valid.
         """
+        require(graph, "dgl", "graph", "a DGL graph")
+        cls._check(options)
         return cls(**dgl.fields(graph, name) | options)
 
     def to_dgl(self) -> Any:
@@ -175,3 +197,8 @@ class Conversions:
             MissingDependencyError: DGL is not installed.
         """
         return dgl.graph(self)
+
+    @classmethod
+    def _check(cls, options: Mapping[str, Any]) -> None:
+        """Raise an `InputError` if an option is not an argument of `Graph`."""
+        frames.check_options(options, cls.__dataclass_fields__)

@@ -39,7 +39,10 @@ def graph(source: Any) -> Any:
         import dgl
         import torch
     except ImportError as error:
-        raise MissingDependencyError("to_dgl needs DGL, which is not installed: see its installation page") from error
+        raise MissingDependencyError(
+            "to_dgl needs DGL, which cannot be imported; no extra of edgemask installs it, because the package on PyPI "
+            "needs an older torch: see https://www.dgl.ai/pages/start.html"
+        ) from error
 
     x = source.x.toarray() if source.is_sparse else source.x
     result = dgl.graph((torch.tensor(source.edges[0]), torch.tensor(source.edges[1])), num_nodes=source.num_nodes)

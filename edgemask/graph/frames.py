@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from edgemask.errors import GraphWarning, InputError
 from edgemask.graph.checks import POLICIES, Array, advice
-from edgemask.graph.columns import Table, encoded, ids_of, mask_of, one_label, several_labels, unique_ids
+from edgemask.graph.columns import Table, encoded, ids_of, mask_of, one_label, plain, several_labels, unique_ids
 from edgemask.graph.structure import STRUCTURE
 from edgemask.legal import did_you_mean
 
@@ -44,11 +44,11 @@ def graph(
     """
     check_options(options, OPTIONS)
     given = {option: value for option, value in options.items() if value is not None}
-    stored = _stored(nodes, given)
-    name = name or stored.get("name") or "graph"
+    attrs = own_description(nodes, given)
+    name = name or attrs.get("name") or "graph"
     of_nodes, of_edges = places or (f"graph {name!r}, nodes", f"graph {name!r}, edges")
     table = Table(nodes, of_nodes)
-    fields, ids, kinds = _restored(table, stored) if stored else _nodes(table, given)
+    fields, ids, kinds = _restored(table, attrs) if attrs else _nodes(table, given)
     default = isinstance(ids, pd.RangeIndex) and ids.equals(pd.RangeIndex(len(table)))
     fields["node_ids"] = None if default else ids.to_numpy(dtype=None if ids.dtype.kind == "i" else str)
     policies = {option: given[option] for option in ("undirected", *POLICIES) if option in given}
@@ -183,12 +183,12 @@ def edge_fields(table: Table, ids: Any, of_nodes: str, given: Mapping[str, Any])
     weight = weight or ("weight" if "weight" in table.columns else None)
     ends = _ends(table, given, weight)
     if ignored := [column for column in table.columns if column not in (*ends, weight)]:
-        listed = ", ".join(ignored)
-        message = f"{table.place}: the columns {listed} are ignored; an edge has two ends and a weight"
+        end = "an edge has two ends and a weight" if weight else f"{advice('weight', ignored[0])} reads one as weights"
+        message = f"{table.place}: the columns {', '.join(ignored)} are ignored; {end}"
         warnings.warn(message, GraphWarning, stacklevel=5)
     edges = np.stack([_positions(table, column, end, ids, of_nodes) for column, end in zip(ends, NAMES, strict=True)])
     _check_repeats(table, edges, ids, given)
-    return {"edges": edges, "weights": None if weight is None else _weights(table, weight)}
+    return {"edges": edges, "weights": None if weight is None else _weights(table, weight, edges, ids)}
 
 
 def _ends(table: Table, given: Mapping[str, Any], weight: str | None) -> tuple[str, str]:
@@ -222,7 +222,9 @@ def _positions(table: Table, column: str, end: str, ids: Any, of_nodes: str) -> 
         if strings[0] != strings[1]:
             kinds = ("text", "integers") if strings[1] else ("integers", "text")
             tail = f"; the ids of the nodes are {kinds[0]}, but column {column!r} holds {kinds[1]}: convert one of them"
-        table.fail(f"{end} {value!r} is not an id of {of_nodes.rpartition('/')[2]}{tail}", unknown[0])
+        if isinstance(ids, pd.RangeIndex):
+            tail = f"; no column of ids is named, so the nodes are 0 … {len(ids) - 1}: {advice('id', '…')} names it"
+        table.fail(f"{end} {plain(value)!r} is not an id of {of_nodes.rpartition('/')[2]}{tail}", unknown[0])
     return positions
 
 
@@ -252,11 +254,11 @@ def _check_repeats(table: Table, edges: Array, ids: Any, given: Mapping[str, Any
 
 
 def _arrow(edge: Array, ids: Any) -> str:
-    source, destination = (ids[node] for node in edge)
+    source, destination = (plain(ids[node]) for node in edge)
     return f"{source!r} → {destination!r}"
 
 
-def _weights(table: Table, column: str) -> Array:
+def _weights(table: Table, column: str, edges: Array, ids: Any) -> Array:
     """Return the weights of the edges."""
     values = table[column]
     if pd.api.types.is_numeric_dtype(values.dtype):
@@ -268,8 +270,9 @@ def _weights(table: Table, column: str) -> Array:
     if not legal.all():
         row = np.flatnonzero(~legal)[0]
         value = values.iloc[row]
-        what = "is missing" if pd.isna(value) or value == "" else f"{value!r} is not a finite number of at least 0"
-        table.fail(f"weight {what} (column {column!r})", row)
+        missing = pd.isna(value) or value == ""
+        what = "is missing" if missing else f"is {plain(value)!r}; expected a finite number of at least 0"
+        table.fail(f"the weight of {_arrow(edges[:, row], ids)} (column {column!r}) {what}", row)
     return numbers  # type: ignore[no-any-return]
 
 
@@ -339,15 +342,15 @@ def _index(ids: Array) -> Any:
     return pd.Index(ids.tolist(), dtype=np.int64 if ids.dtype.kind == "i" else object, name="id")
 
 
-def _stored(nodes: pd.DataFrame, given: Mapping[str, Any]) -> dict[str, Any]:
+def own_description(nodes: pd.DataFrame, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `frames` stored in the attributes of a table, if its columns are still the same.
 
     Options that name columns or classes have priority.
     """
-    stored = nodes.attrs.get(KEY, {})
-    if not stored or not {*ROLES, "classes"}.isdisjoint(given) or stored["columns"] != list(nodes.columns):
+    attrs = nodes.attrs.get(KEY, {})
+    if not attrs or not {*ROLES, "classes"}.isdisjoint(given) or attrs["columns"] != list(nodes.columns):
         return {}
-    return dict(stored)
+    return dict(attrs)
 
 
 def split(stored: Mapping[str, Any]) -> tuple[list[str], list[str]]:

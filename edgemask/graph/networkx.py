@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from edgemask.errors import GraphError
+from edgemask.errors import GraphError, MissingDependencyError
 from edgemask.graph import frames
 from edgemask.graph.frames import KEY
 
@@ -97,7 +97,10 @@ def _ids(nodes: list[Any], name: str) -> list[Any]:
 
 def digraph(source: Any) -> Any:
     """Return a graph as a `networkx.DiGraph`; see `Graph.to_networkx`."""
-    import networkx as nx
+    try:
+        import networkx as nx
+    except ImportError as error:
+        raise MissingDependencyError("to_networkx needs networkx: install edgemask[networkx]") from error
 
     nodes, edges = frames.frames(source)
     stored = nodes.attrs[KEY] | {SPARSE: source.is_sparse, "ids": source.node_ids is not None}

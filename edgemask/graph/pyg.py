@@ -19,10 +19,19 @@ KNOWN = {"x", "edge_index", "y", "edge_weight", "node_ids", "num_nodes", "name",
 
 def fields(data: Data, name: str | None = None) -> dict[str, Any]:
     """Return the arguments of `Graph` for a `Data` object; see `Graph.from_pyg`."""
+    if hasattr(data, "to_homogeneous"):
+        raise GraphError(
+            f"graph {name or 'graph'!r}: expected a PyTorch Geometric Data object, got {type(data).__name__}; "
+            "data.to_homogeneous() converts it if all types of nodes have the same features"
+        )
     values = data.to_dict()
     name = name or values.get("name") or "graph"
     if values.get("edge_index") is None:
-        raise GraphError(f"graph {name!r}, edge_index: the field is missing in the PyTorch Geometric data")
+        raise GraphError(
+            f"graph {name!r}, edge_index: the field is missing in the PyTorch Geometric data (fields: "
+            f"{', '.join(values) or 'none'})"
+            + ("; ToSparseTensor(remove_edge_index=False) keeps it beside adj_t" if "adj_t" in values else "")
+        )
     masks = sorted(key for key, v in values.items() if key.endswith("_mask") and np.ndim(v) != 2)
     if ignored := sorted(values.keys() - KNOWN - {*masks}):
         message = f"graph {name!r}: a Graph cannot store {', '.join(ignored)}; the data is ignored"

@@ -56,7 +56,7 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]
     """
     path = Path(path)
     if not path.is_file():
-        raise CheckpointError(f"{path}: no such file")
+        raise CheckpointError(f"{path} is a folder, not a file" if path.is_dir() else f"{path}: no such file")
     blob = path.read_bytes()  # read once: safe_open opens a path twice, and a writer can replace the file in between
     try:
         tensors = load(blob)

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -56,8 +57,20 @@ def process_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 def prepare_worker(threads: int) -> None:
     """Prepare this process as a worker: limit its threads, ignore Ctrl-C, and end when the driver ends."""
     torch.set_num_threads(threads)
+    shorten_warnings()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; only the driver handles it
     threading.Thread(target=exit_with_driver, daemon=True).start()
+
+
+def shorten_warnings() -> None:
+    """Print the warnings of edgemask in this process as one line, as the command line does."""
+    usual = warnings.formatwarning
+
+    def one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
+        own = category.__module__ == InputError.__module__
+        return f"warning: {message}\n" if own else usual(message, category, *place, **more)
+
+    warnings.formatwarning = one_line
 
 
 def exit_with_driver() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from edgemask.errors import EdgemaskError
 from edgemask.graph import Graph
 
 # Dense features with at most this share of non-zero entries are stored as a sparse matrix for training.
@@ -48,6 +53,29 @@ class Canonical:
     def history(self, history: Sequence[dict[str, float]]) -> list[dict[str, float]]:
         """Return a training history with the user's names of the graphs."""
         return [{self.text(key): value for key, value in record.items()} for record in history]
+
+    def message(self, message: object) -> str:
+        """Return a message with the user's names of the graphs."""
+        names = "|".join(rf"\b{name}\b" for name in self.given)
+        return re.sub(names, lambda found: self.given[found[0]], str(message))
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show the user's names of the graphs in the warnings and errors of the block."""
+        with warnings.catch_warnings():
+            show = warnings.showwarning
+
+            def renamed(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+                own = category.__module__ == EdgemaskError.__module__
+                show(category(self.message(message)) if own else message, category, *place, **more)
+
+            warnings.showwarning = renamed
+            try:
+                yield
+            except EdgemaskError as error:
+                if self.message(error) == str(error):
+                    raise
+                raise type(error)(self.message(error)) from error
 
 
 def _compact(graph: Graph) -> Graph:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgemask.data import csv_folder, files
-from edgemask.errors import GraphError, InputError, MissingDependencyError
+from edgemask.errors import GraphError, InputError, InputTypeError, MissingDependencyError
 from edgemask.graph import Graph
 
 FEW = settings(max_examples=25, deadline=None)
@@ -352,3 +352,14 @@ def test_parquet_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for call in (lambda: files.write_parquet(small(), tmp_path), lambda: files.read_parquet(tmp_path)):
         with pytest.raises(MissingDependencyError, match=r"edgemask\[parquet\]"):
             call()
+
+
+def test_read_graph_converts_objects(tmp_path: Path) -> None:
+    graph = make("g", np.eye(3), [[0, 1], [1, 2]], [0, 1, -1], ("0", "1"))
+    assert files.read_graph(graph) is graph
+    assert files.read_graph(graph.to_pyg(), name="g") == graph
+    assert files.read_graph((graph.x, graph.to_adjacency()[1], graph.y), name="g", classes=("0", "1")) == graph
+    with pytest.raises(InputError, match="a Graph is not read, so it has no options; got undirected"):
+        files.read_graph(graph, undirected=True)
+    with pytest.raises(InputTypeError, match=r"^expected a Graph, .*; got int 5$"):
+        files.read_graph(5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from edgemask import EdgeMaskClassifier, load_model
 from edgemask.data.files import read_graph, write_graph
-from edgemask.errors import GraphError, GraphWarning, InputError
+from edgemask.errors import GraphError, GraphWarning, InputError, MissingFileError
 from edgemask.graph import Graph
 
 READ: dict[str, Any] = {
@@ -118,7 +119,7 @@ def changed(row: int, column: str, value: Any) -> tuple[pd.DataFrame, pd.DataFra
         (changed(2, "person", "ann"), r"nodes\.csv, row 4: id 'ann' occurs twice"),
         (changed(1, "train_mask", "maybe"), r"nodes\.csv, row 3: train_mask: 'maybe' is not one of 1, 0, true"),
         (changed(1, "giver", "zoe"), r"edges\.csv, row 3: source 'zoe' is not an id of nodes\.csv"),
-        (changed(2, "amount", "-1"), r"edges\.csv, row 4: weight '-1' is not a finite number .*'amount'"),
+        (changed(2, "amount", "-1"), r"edges\.csv, row 4: the weight of '007' → 'ann' \(column 'amount'\) is '-1'"),
         (changed(0, "taker", "ann"), r"edges\.csv, row 2: 'ann' → 'ann' is a self-loop"),
     ],
 )
@@ -208,3 +209,46 @@ def test_exports_share_the_words_of_the_sources(tmp_path: Path, suffix: str) -> 
     model.save(tmp_path / "m.safetensors")
     with pytest.warns(GraphWarning, match="no source has"):
         assert (load_model(tmp_path / "m.safetensors").predict(paths[2]) == predicted).all()
+
+
+def test_a_word_in_a_column_of_numbers_is_named(tmp_path: Path) -> None:
+    nodes = pd.DataFrame({"id": range(20), "age": [str(20 + i) for i in range(20)], "floor": list("12G1") * 5})
+    edges = pd.DataFrame({"source": [0], "target": [1]})
+    nodes.loc[3, "age"] = "2,5"
+    pair = written(tmp_path / "g", ".csv", nodes, edges)
+    with pytest.warns(
+        GraphWarning, match=r"nodes\.csv, row 5: '2,5' is not a number, so column 'age' is read as text"
+    ) as w:
+        read_graph(pair)
+    assert len(w) == 1  # a quarter of the floors are words
+    with pytest.warns(GraphWarning, match="graph 'graph', nodes, row 3: '2,5' is not a number"):
+        Graph.from_pandas(nodes, edges)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_graph(pair, text="age")
+
+
+def test_two_files_have_the_same_format(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=r"a\.csv,b\.parquet: expected two files of the same format"):
+        read_graph("a.csv,b.parquet")
+    with pytest.raises(MissingFileError, match=r"a\.csv: no such file; a graph is "):
+        read_graph("a.csv,b.csv")
+
+
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_tables_of_other_backends_are_the_same_graph(tmp_path: Path, backend: Any) -> None:
+    if backend == "pyarrow":
+        pytest.importorskip("pyarrow")
+    pair = written(tmp_path / "g", ".csv", *tables())
+    nodes, edges = (pd.read_csv(path, dtype={"zip": str}, dtype_backend=backend) for path in pair.split(","))
+    assert Graph.from_pandas(nodes, edges, name="g", **READ) == read_graph(tmp_path / "g", **READ)
+
+
+def test_ignored_columns_of_edges_are_named() -> None:
+    nodes, edges = tables()
+    with pytest.warns(
+        GraphWarning, match=r"edges: the columns amount are ignored; weight='amount' .* reads one as wei"
+    ):
+        Graph.from_pandas(nodes, edges, **{k: v for k, v in READ.items() if k != "weight"})
+    with pytest.warns(GraphWarning, match="the columns day are ignored; an edge has two ends and a weight"):
+        Graph.from_pandas(nodes, edges.assign(day=1), **READ)

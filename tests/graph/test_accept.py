@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
-from edgemask.errors import GraphError, GraphWarning, InputTypeError, MissingDependencyError
-from edgemask.graph import Graph, as_graph, as_graphs
+from edgemask.errors import GraphError, GraphWarning, InputError, InputTypeError, MissingDependencyError
+from edgemask.graph import Graph, applicable, as_graph, as_graphs
 
 
 def random_graph(seed: int, *, sparse: bool = False) -> Graph:
@@ -109,12 +111,13 @@ def test_a_wrong_adjacency_matrix_is_named(adjacency: Any, message: str) -> None
     ("value", "shown"),
     [
         (None, "NoneType"),
-        ("nope", "str 'nope'"),
+        ("nope", "str 'nope'; read_graph reads files"),
         (3, "int 3"),
         (np.eye(3), "ndarray"),
         ((np.eye(3),), "a tuple of ndarray"),
         ((), "an empty tuple"),
         ({}, "dict"),
+        (pd.DataFrame(), "DataFrame; two DataFrames in a list are two graphs: use a tuple"),
     ],
 )
 def test_other_objects_are_refused(value: Any, shown: str) -> None:
@@ -143,5 +146,104 @@ def test_dgl_round_trip() -> None:
 
 def test_without_dgl_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "dgl", None)
-    with pytest.raises(MissingDependencyError, match="to_dgl needs DGL"):
+    with pytest.raises(MissingDependencyError, match="to_dgl needs DGL, which cannot be imported; no extra"):
         random_graph(1).to_dgl()
+
+
+def test_without_networkx_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "networkx", None)
+    with pytest.raises(MissingDependencyError, match=r"install edgemask\[networkx\]"):
+        random_graph(1).to_networkx()
+
+
+TABLE = pd.DataFrame({"a": [1.0, 2.0]})
+PAIRS: dict[str, Any] = {"edge_index": torch.tensor([[0], [1]]), "num_nodes": 2}
+
+
+@pytest.mark.parametrize(
+    ("convert", "message"),
+    [
+        (lambda: Graph.from_pyg(5), "data must be a PyTorch Geometric Data object, got int 5"),
+        (lambda: Graph.from_networkx("a"), "graph must be a networkx graph, got str 'a'"),
+        (lambda: Graph.from_dgl(nx.Graph()), "graph must be a DGL graph, got Graph"),
+        (lambda: Graph.from_pandas([1], TABLE), "nodes must be a DataFrame, got a list of int"),
+        (lambda: Graph.from_pandas(TABLE, None), "edges must be a DataFrame, got NoneType"),
+    ],
+)
+def test_a_conversion_says_what_it_expects(convert: Any, message: str) -> None:
+    with pytest.raises(InputTypeError, match=f"^{message}$"):
+        convert()
+
+
+def test_an_option_that_does_not_exist_is_refused() -> None:
+    for convert in (
+        lambda: Graph.from_pyg(Data(**PAIRS), undirectd=True),
+        lambda: Graph.from_adjacency(np.eye(2), np.eye(2, k=1), undirectd=True),
+        lambda: as_graph(nx.path_graph(2), options={"undirectd": True}),
+    ):
+        with pytest.raises(InputError, match="no option 'undirectd' for reading a graph"):
+            convert()
+
+
+def test_the_option_name_names_every_form() -> None:
+    for value in (Data(x=torch.ones(2, 1), **PAIRS), (TABLE, TABLE[:0].assign(b=0)), (np.eye(2), np.eye(2, k=1))):
+        assert as_graph(value, options={"name": "mine"}).name == "mine"
+
+
+def test_columns_of_tables_do_not_apply_to_other_forms() -> None:
+    data, options = Data(x=torch.ones(2, 1), **PAIRS), {"label": "grade", "features": "age", "undirected": True}
+    with pytest.warns(GraphWarning, match="graph 'g' is not a table, so these options are not used: label"):
+        as_graph(data, "g", {"label": "grade"})
+    assert applicable(data, options) == {"undirected": True}
+    assert applicable(data, {"features": ["degree", "clustering"]}) == {"features": ["degree", "clustering"]}
+    for table in ((TABLE, TABLE), nx.Graph()):
+        assert applicable(table, options | {"labels": "all"}) == options
+    network = nx.Graph([("ann", "bob")])
+    assert applicable(network, {"id": "person", "label": "grade"}) == {"label": "grade"}
+    nx.set_node_attributes(network, {"ann": 1, "bob": 2}, "person")
+    assert applicable(network, {"id": "person"}) == {"id": "person"}
+    copy = random_graph(1)
+    for table in (copy.to_pandas(), copy.to_networkx()):
+        assert applicable(table, options) == {"undirected": True}
+
+
+def test_data_that_is_not_homogeneous_or_has_no_edge_index_is_refused() -> None:
+    with pytest.raises(GraphError, match=r"expected a PyTorch Geometric Data object, got HeteroData; .*to_homogeneous"):
+        as_graph(HeteroData())
+    with pytest.raises(
+        GraphError, match=r"edge_index: the field is missing .*adj_t\); ToSparseTensor\(remove_edge_inde"
+    ):
+        as_graph(Data(x=torch.ones(2, 1), adj_t=torch.eye(2)))
+
+
+@pytest.mark.parametrize(
+    ("graph", "hint"),
+    [
+        (lambda: Graph("g", np.eye(2), [(0.0, 1.0)]), r"edges\.astype\(int\) converts them"),
+        (lambda: Graph("g", np.eye(2), [("a", "b")]), "from_pandas takes edges between ids"),
+        (lambda: Graph("g", [["a"], ["b"]], [(0, 1)]), r"Graph\.from_pandas\(nodes, edges\) encodes columns of text"),
+        (lambda: Graph("g", np.eye(2), [(0, 1)], masks={"train": np.ones(2)}), r"mask\.astype\(bool\) converts it"),
+        (
+            lambda: as_graph((np.eye(3), np.array([[0, 1], [1, 2]]))),
+            r"Graph\(name, x, edges, y\) takes a list of edges",
+        ),
+    ],
+)
+def test_messages_say_how_to_convert(graph: Any, hint: str) -> None:
+    with pytest.raises(GraphError, match=f"; {hint}$"):
+        graph()
+
+
+def test_messages_show_ids_as_the_user_wrote_them() -> None:
+    nodes, edges = pd.DataFrame({"id": [10, 20], "a": [1.0, 2.0]}), pd.DataFrame({"source": [10], "target": [20]})
+    wrong = {
+        "id 10 occurs twice": (nodes.assign(id=10), edges),
+        "destination 7 is not an id": (nodes, edges.assign(target=7)),
+        "10 → 10 is a self-loop": (nodes, edges.assign(target=10)),
+        "column 'a' of node 20 is missing": (nodes.assign(a=[1, None]), edges),
+        r"the weight of 10 → 20 \(column 'weight'\) is -1\.0": (nodes, edges.assign(weight=-1.0)),
+        "the nodes are 0 … 1: id='…'": (nodes[["a"]], edges),
+    }
+    for message, tables in wrong.items():
+        with pytest.raises(GraphError, match=message):
+            as_graph(tables)

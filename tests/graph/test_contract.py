@@ -103,6 +103,22 @@ def test_sources_with_other_columns_are_refused() -> None:
         unify([A, table("c", {"age": [1, 2], "city": [1, 2]})])
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_text_in_a_column_of_numbers_is_shown_with_its_node(sparse: bool) -> None:
+    columns = {"age=28": [1, 0, 0], "age=31y": [0, 1, 0], "age=x": [0, 0, 1], "city=Oslo": [0, 1, 1]}
+    c = table("c", columns, ("age", "city"), node_ids=["ann", "bob", "eve"])
+    c = c.replace(x=sp.csr_array(c.x)) if sparse else c
+    word = r"graph 'c', features: column 'age' is text \(node 'bob' has '31y'\), but it is numeric in "
+    with pytest.raises(GraphError, match=rf"{word}graph 'a'; text='age' .* in all graphs"):
+        unify([A, c])
+    contract, _ = unify([A, B])
+    with pytest.raises(GraphError, match=rf"{word}the training graphs; correct the table"):
+        contract.aligned(c, labels=False)
+    number = table("c", {"age": [1, 2], "city": [1, 2]})
+    with pytest.raises(GraphError, match=r"column 'city' is numeric, but it is text in the training graphs; text='cit"):
+        contract.aligned(number, labels=False)
+
+
 def test_columns_without_names_are_matched_by_position() -> None:
     contract, _ = unify([A, B], scale=False)
     plain = Graph("p", np.ones((2, 4)), [(0, 1)])

@@ -150,7 +150,7 @@ def test_another_format_is_refused(path: Path, monkeypatch):
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path):
     assert_refused(tmp_path / "nowhere", match="no such file")
-    assert_refused(tmp_path, match="no such file")
+    assert_refused(tmp_path, match="is a folder, not a file")
 
 
 # ---- a writer that dies ----------------------------------------------------------------------------------
