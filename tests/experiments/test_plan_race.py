@@ -409,15 +409,17 @@ def test_a_level_that_fails_does_not_end_the_process(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_plan_is_close_to_the_time_of_the_race(monkeypatch):
+    """Other work on the machine can slow down the plan or the race, so one of three attempts has to be close."""
     monkeypatch.setattr(racing, "BEHIND", np.inf)  # no candidate is stopped, and all are members
     monkeypatch.setattr(racing, "TIE_LEAST", 1.0)
     monkeypatch.setattr(racing, "TIE_MOST", 1.0)
     candidates = chosen("erm-mlp", "erm-gcn", "edgemask-dg:backbone=sage", epochs=60)
-    planned = plan_race([A, B], candidates, "cpu")
     Race(chosen("erm-mlp", "erm-gcn", "edgemask-dg:backbone=sage", epochs=2), [A, B]).run()  # loads and compiles
-    start = time.perf_counter()
-    Race(candidates, [A, B]).run()
-    seconds = time.perf_counter() - start
-    predicted = planned.most_seconds - planned.start_seconds
-    assert seconds / 3 < predicted < 3 * seconds
+    ratios = list[float]()
+    while len(ratios) < 3 and not any(1 / 3 < ratio < 3 for ratio in ratios):
+        planned = plan_race([A, B], candidates, "cpu")
+        start = time.perf_counter()
+        Race(candidates, [A, B]).run()
+        ratios.append((planned.most_seconds - planned.start_seconds) / (time.perf_counter() - start))
+    assert any(1 / 3 < ratio < 3 for ratio in ratios), ratios
     assert 100 < planned.peak_mib < 4000
