@@ -43,6 +43,14 @@ class MissingFileError(FileError, FileNotFoundError):
     """A file does not exist. The message names it."""
 
 
+class SchemaError(EdgemaskError, ValueError):
+    """A JSON value in a file does not fit its schema. The message names the place, what is expected, and the value."""
+
+
+class LimitError(EdgemaskError, ValueError):
+    """The content of a file would take more memory than allowed. The message says how to raise the limit."""
+
+
 class CheckpointError(EdgemaskError, ValueError):
     """A model or checkpoint file cannot be used. The message names the file and what is wrong with it."""
 
