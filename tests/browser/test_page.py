@@ -387,8 +387,20 @@ def neighbours(page):
     return [tuple(r.split("\t")) for r in page.locator("#neighbours tbody tr").all_inner_texts()]
 
 
+def test_the_edges_used_by_the_prediction_are_shown_first(page, view):
+    explore(page)
+    page.locator("#node").fill("7")
+    page.locator("#explore button[type=submit]").click()
+    used = np.flatnonzero((view["dst"] == 7) & (view["origin"] == 0))  # the recipe predicts on the original graph
+    assert {tuple(n[:3]) for n in neighbours(page)} == {(str(view["src"][i]), "original", "1.00") for i in used}
+    assert page.locator("#graph .edge").count() == len(used) < (view["dst"] == 7).sum()
+    assert "Weight" in page.locator("#neighbours thead").inner_text()
+    shot(page, "explorer-used")
+
+
 def test_a_node_shows_its_edges_by_origin_and_mask(page, view):
     explore(page)
+    page.locator("#explore input[value=mask]").check()
     page.locator("#node").fill("7")
     page.locator("#explore button[type=submit]").click()
     shot(page, "explorer")
@@ -416,16 +428,16 @@ def test_a_view_opens_its_record(page):
     assert page.locator("#dialog-title").inner_text().startswith("edgemask-dg-star on synthetic")
 
 
-def test_before_and_after_are_drawn_differently(page):
+def test_weights_and_masks_are_drawn_differently(page):
     explore(page)
     widths = "all => all.map(e => Number(e.getAttribute('stroke-width')))"
-    after = page.locator("#graph .edge").evaluate_all(widths)
-    page.locator("#explore input[value=before]").check()
-    before = page.locator("#graph .edge").evaluate_all(widths)
-    assert set(before) == {4.8}  # every mask is 1
-    assert max(after) <= 4.8
-    assert np.mean(after) < 4.7
+    used = page.locator("#graph .edge").evaluate_all(widths)
+    assert set(used) == {4.8}  # every weight is 1
     assert {n[2] for n in neighbours(page)} == {"1.00"}
+    page.locator("#explore input[value=mask]").check()
+    masks = page.locator("#graph .edge").evaluate_all(widths)
+    assert max(masks) <= 4.8
+    assert np.mean(masks) < 4.7
 
 
 def test_nodes_can_be_chosen_by_change_at_random_and_by_neighbour(page, view):
@@ -456,6 +468,7 @@ def test_nodes_can_be_chosen_by_change_at_random_and_by_neighbour(page, view):
 
 def test_two_hops_draw_more_nodes_up_to_a_cap(page):
     explore(page)
+    page.locator("#explore input[value=mask]").check()
     page.locator("#explore input[name=hops][value='2']").check()
     count = page.locator("#graph .node").count()
     assert 16 < count <= 16 + 16 * 3

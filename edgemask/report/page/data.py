@@ -239,11 +239,15 @@ def decoded(e: int, steps: Iterable[int | None]) -> list[float | None]:
 
 
 def views(records: Sequence[Record], room: int) -> tuple[dict[str, str], list[dict[str, Any]], int]:
-    """Return blocks of views of at most `room` bytes, a description of each view, and the number that did not fit."""
+    """Return blocks of views of at most `room` bytes, a description of each view, and the number that did not fit.
+
+    `test_graph` and `test_mask` in a block tell which edges the prediction uses, and with which weights.
+    """
     blocks, about, left_out = dict[str, str](), list[dict[str, Any]](), 0
     for n, record in enumerate(records):
         for graph, view in record.get("explorer", {}).items():
-            block = packed(compact(view))
+            used = {name: record["recipe"][name] for name in ("test_graph", "test_mask")}
+            block = packed(compact(view) | used)
             if len(block) > room:
                 left_out += 1
                 continue

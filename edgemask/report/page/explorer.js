@@ -1,4 +1,4 @@
-// The mask explorer: one node, its incoming edges, and their masks before and after the game.
+// The explorer: one node, the incoming edges on which it is predicted, and the mask of the adversary as another view.
 
 const LARGEST = 36; // most neighbours drawn with one hop; the table lists more
 const FIRST = 16, EACH = 3; // with two hops: most neighbours of the node, and of each of these
@@ -24,7 +24,8 @@ async function openView(number) {
       source[i] = last += planes[0][i] + planes[1][i] * 2 ** 8 + planes[2][i] * 2 ** 16 + planes[3][i] * 2 ** 24;
     }
   }
-  return { nodes: packed.nodes, classes: packed.classes, origins: packed.origins, start, source, origin, mask, truth, before, after };
+  const { nodes, classes, origins, test_graph: usedGraph, test_mask: usedMask } = packed;
+  return { nodes, classes, origins, usedGraph, usedMask, start, source, origin, mask, truth, before, after };
 }
 
 /** Return the edges into a node, sorted by origin (original edges first) and then from the largest mask. */
@@ -36,11 +37,19 @@ function edgesInto(view, v) {
   return edges.sort((a, b) => a.origin - b.origin || b.mask - a.mask || a.node - b.node);
 }
 
+/** Return the edges into a node on which a network predicts, with their weights as masks. Before the game all are 1. */
+function usedEdges(view, v, after) {
+  const weight = after ? view.usedMask : "ones";
+  return edgesInto(view, v)
+    .filter((edge) => edge.origin === 0 || view.usedGraph === "enriched")
+    .map((edge) => ({ ...edge, mask: weight === "masknet" ? edge.mask : Number(weight === "ones") }));
+}
+
 /** Return at most `most` items of a list, evenly spaced. */
 const evenly = (items, most) =>
   items.length <= most ? items : Array.from({ length: most }, (_, i) => items[Math.floor((i + 0.5) * items.length / most)]);
 
-/** Return the nodes by how much the game changed them: changed predictions first, then by the weight their edges lost. */
+/** Return the nodes by how much the game changed them: changed predictions first, then by how small their masks are. */
 function byChange(view) {
   const lost = new Float64Array(view.nodes);
   for (let v = 0; v < view.nodes; v++) for (let i = view.start[v]; i < view.start[v + 1]; i++) lost[v] += 1 - view.mask[i] / 255;
@@ -87,7 +96,7 @@ function legend(view) {
   const item = (picture, text) => el("li", {}, picture, text);
   $("#legend").replaceChildren(
     el("ul", { "aria-label": "Edges" }, view.origins.map((name, i) => item(line(i, 1), `${ORIGIN_NAMES[name] ?? name} edge`)),
-      [1, 0.5, 0.1].map((mask) => item(line(0, mask), `mask ${mask}`))),
+      [1, 0.5, 0.1].map((mask) => item(line(0, mask), `weight or mask ${mask}`))),
     el("ul", { "aria-label": "Predicted classes" }, view.classes.slice(0, 12).map((name, i) => item(mark(30, glyph(shortName(view, i), i, false, 8)), name)),
       view.classes.length > 12 ? el("li", {}, `and ${view.classes.length - 12} more, by number`) : null,
       item(mark(30, el("svg:circle", { r: 9, class: "wrong" })), "predicted wrongly")),
@@ -108,8 +117,10 @@ function drawNode() {
   const after = chosen("moment") === "after";
   const two = chosen("hops") === "2";
   const predicted = after ? view.after : view.before;
-  const seen = (edges) => (after ? edges : edges.map((edge) => ({ ...edge, mask: 1 })));
-  const into = edgesInto(view, node);
+  const used = chosen("edges") === "used";
+  const shown = (v) => (used ? usedEdges(view, v, after) : edgesInto(view, v));
+  const what = used ? "weight" : "mask";
+  const into = shown(node);
   const ring = evenly(into, two ? FIRST : LARGEST);
   const sectors = [...new Set(ring.map((edge) => edge.origin))];
   const gap = sectors.length > 1 ? 0.6 : 0;
@@ -122,7 +133,7 @@ function drawNode() {
   const far = new Map();
   const lines = [...near.values()].map((to) => ({ ...to, x2: 38 * Math.cos(to.turn), y2: 38 * Math.sin(to.turn) }));
   if (two) for (const [v, from] of near) {
-    const next = evenly(edgesInto(view, v).filter((e) => e.node !== node && !near.has(e.node) && !far.has(e.node)), EACH);
+    const next = evenly(shown(v).filter((e) => e.node !== node && !near.has(e.node) && !far.has(e.node)), EACH);
     next.forEach((edge, i) => {
       const turn = from.turn + TURN / room * (i - (next.length - 1) / 2) / EACH;
       const at = { ...edge, turn, x: 290 * Math.cos(turn), y: 290 * Math.sin(turn) };
@@ -133,12 +144,12 @@ function drawNode() {
   const describe = (v) => `Node ${v}: true ${className(view, view.truth[v])}, predicted ${className(view, predicted[v])}${wrongly(view, v, predicted) ? ", wrong" : ""}`;
   const place = ([v, at], i) => el("svg:g", {
     id: `n-${i}`, class: "node", role: "img", "data-node": v, transform: `translate(${at.x.toFixed(1)} ${at.y.toFixed(1)})`, click: () => goTo(v),
-    "aria-label": `${describe(v)}; ${view.origins[at.origin]} edge, mask ${(after ? at.mask : 1).toFixed(2)}`,
-  }, el("svg:title", {}, `${describe(v)}; ${view.origins[at.origin]} edge, mask ${(after ? at.mask : 1).toFixed(2)}`),
+    "aria-label": `${describe(v)}; ${view.origins[at.origin]} edge, ${what} ${at.mask.toFixed(2)}`,
+  }, el("svg:title", {}, `${describe(v)}; ${view.origins[at.origin]} edge, ${what} ${at.mask.toFixed(2)}`),
     el("svg:circle", { r: 17, class: "reach" }), glyph(shortName(view, predicted[v]), predicted[v], wrongly(view, v, predicted), two ? 9 : 12));
   $("#graph").replaceChildren(
     el("svg:g", { "aria-hidden": "true" }, lines.map((line) =>
-      el("svg:line", { x1: line.x, y1: line.y, x2: line.x2, y2: line.y2, ...edgeStyle(line.origin, after ? line.mask : 1) }))),
+      el("svg:line", { x1: line.x, y1: line.y, x2: line.x2, y2: line.y2, ...edgeStyle(line.origin, line.mask) }))),
     ...[...near, ...far].map(place),
     el("svg:g", { class: "focal", role: "img", "aria-label": describe(node) }, el("svg:title", {}, describe(node)),
       el("svg:circle", { r: 32, class: "halo" }), glyph(shortName(view, predicted[node]), predicted[node], wrongly(view, node, predicted), 18)),
@@ -148,23 +159,23 @@ function drawNode() {
   const verdict = (of) => `${className(view, of[node])}${view.truth[node] < 0 ? "" : wrongly(view, node, of) ? " (wrong)" : " (right)"}`;
   $("#node-about").replaceChildren(
     el("strong", {}, `Node ${node}`), `, true class ${className(view, view.truth[node])}. Prediction before the game: `,
-    el("strong", {}, verdict(view.before)), ", after it: ", el("strong", {}, verdict(view.after)), `. ${into.length} incoming edges` +
-    (ring.length < into.length ? `, of which ${ring.length} are drawn, evenly spaced by origin and mask. The table lists ${into.length > LISTED ? LISTED : "all"}.` : "."));
-  tables(view, seen(into), predicted);
+    el("strong", {}, verdict(view.before)), ", after it: ", el("strong", {}, verdict(view.after)), `. ${into.length} incoming edge${into.length === 1 ? "" : "s"}${used ? " used by the prediction" : ", with the mask of the adversary"}` +
+    (ring.length < into.length ? `, of which ${ring.length} are drawn, evenly spaced by origin and ${what}. The table lists ${into.length > LISTED ? LISTED : "all"}.` : "."));
+  tables(view, into, predicted, used ? "Weight" : "Mask");
 }
 
-function tables(view, edges, predicted) {
+function tables(view, edges, predicted, what) {
   const number = (value) => ({ show: value.toFixed(2), sort: value });
   const mean = (group) => group.reduce((sum, edge) => sum + edge.mask, 0) / group.length;
   const groups = view.origins.map((name, i) => [name, edges.filter((edge) => edge.origin === i)]).filter(([, group]) => group.length);
   $("#origins").replaceChildren(dataTable("Edges by origin",
-    [{ title: "Origin" }, { title: "Edges", number: true }, { title: "Mean mask", number: true }, { title: "Below 0.5", number: true }],
+    [{ title: "Origin" }, { title: "Edges", number: true }, { title: `Mean ${what.toLowerCase()}`, number: true }, { title: "Below 0.5", number: true }],
     groups.map(([name, group]) => {
       const weak = group.filter((edge) => edge.mask < 0.5).length;
       return [{ show: ORIGIN_NAMES[name] ?? name }, { show: String(group.length), sort: group.length }, number(mean(group)), { show: String(weak), sort: weak }];
     })));
   $("#neighbours").replaceChildren(dataTable("Neighbours",
-    [{ title: "Node", number: true }, { title: "Origin" }, { title: "Mask", number: true }, { title: "True" }, { title: "Predicted" }],
+    [{ title: "Node", number: true }, { title: "Origin" }, { title: what, number: true }, { title: "True" }, { title: "Predicted" }],
     evenly(edges, LISTED).map((edge) => [
       { show: el("button", { type: "button", click: () => goTo(edge.node), "aria-label": `Go to node ${edge.node}` }, String(edge.node)), sort: edge.node },
       { show: ORIGIN_NAMES[view.origins[edge.origin]] ?? view.origins[edge.origin] }, number(edge.mask),
