@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,6 +31,7 @@ from edgemask.legal import Legal
 from edgemask.methods.registry import method_spec
 from edgemask.metrics import parse
 from edgemask.protocol import Training
+from edgemask.runtime.atomic import temporary_folder
 from edgemask.runtime.device import resolve_device
 from edgemask.training.naming import Canonical
 from edgemask.training.race import MAJORITY
@@ -109,7 +109,7 @@ def compare(
     study = Study.of(graphs, targets, validation, metrics=metrics, seeds=seeds, read=read, scale=scale)
     tasks = study.tasks(made)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if results is None else results)
+        folder = stack.enter_context(temporary_folder("edgemask-compare")) if results is None else Path(results)
         store, where = ResultStore(folder), Settings(folder, True, device)
         study.store(folder)
         executor: Executor = InProcess(where) if jobs == 1 else Local(where, jobs)
@@ -249,9 +249,9 @@ def tune(
     data = {graph.name: graph.hash for graph in training.sources}
     search = Search(OWN, f"sources, {metric}", name, full, data, seed)
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory()) if results is None else results
+        folder = stack.enter_context(temporary_folder("edgemask-tune")) if results is None else Path(results)
         identity = hashlib.sha256(canonical(search.describe()).encode()).hexdigest()[:16]
-        path = Path(folder) / OWN / f"{name}-seed{seed}-{identity}.json"
+        path = folder / OWN / f"{name}-seed{seed}-{identity}.json"
         value = partial(source_score, name, training=training, seed=seed, device=resolved, cache=default_cache())
         done = search.run(trials, value, path, on_trial)
     top = best(done)

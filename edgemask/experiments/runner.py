@@ -39,6 +39,7 @@ from edgemask.experiments.records import (
 from edgemask.experiments.stored import benchmark_of, find_benchmark
 from edgemask.graph import Graph
 from edgemask.protocol import Protocol as Split
+from edgemask.runtime.atomic import remove_leftovers
 from edgemask.runtime.device import resolve_device
 
 HELD = 3  # number of protocols whose graphs a worker keeps in memory
@@ -224,6 +225,8 @@ def run_all(tasks: Sequence[Task], store: ResultStore, executor: Executor, show:
     Returns:
         The tally at the end.
     """
+    for folder in {store.root / task.benchmark / task.folder for task in tasks}:
+        remove_leftovers(folder)
     distinct = {identity(task.describe()): task for task in tasks}
     todo = group_by_data([task for task in distinct.values() if store.find(task) is None])
     tally = Tally(len(distinct), already_recorded=len(distinct) - len(todo))

@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from edgemask.errors import DivergenceError, InputError
 from edgemask.graph import Array, Graph
 from edgemask.inference import Propagation
 from edgemask.methods.sources import Prepared
+from edgemask.runtime.atomic import temporary_folder
 from edgemask.runtime.device import out_of_memory
 from edgemask.runtime.processes import Inline
 from edgemask.runtime.threads import threads_for
@@ -152,8 +152,8 @@ def run_heat(heat: Heat, on_epoch: OnEpoch | None = None) -> Result:
     """
     if heat.path is not None:
         return _attempted(heat, heat.path, on_epoch)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "state"
+    with temporary_folder("edgemask-heat") as folder:
+        path = folder / "state"
         if heat.state is not None:
             path.write_bytes(heat.state)
         result = _attempted(heat, path, on_epoch)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from edgemask.methods.edgemask import Game
 from edgemask.metrics import score, scored_nodes
 from edgemask.model import Expected, Model, Standing
 from edgemask.runtime import checkpoint
-from edgemask.runtime.atomic import replacing
+from edgemask.runtime.atomic import remove_leftovers, replacing, temporary_folder
 from edgemask.runtime.distributed import started
 from edgemask.runtime.processes import Inline
 from edgemask.training.calibration import fit_temperature
@@ -146,8 +145,8 @@ class Race:
         try:
             if self.folder is not None:
                 return self._run(self.folder)
-            with TemporaryDirectory(prefix="edgemask-race-") as folder:
-                return self._run(Path(folder))
+            with temporary_folder("edgemask-race") as folder:
+                return self._run(folder)
         finally:
             if not self.keep_graphs:
                 forget_graphs()
@@ -552,6 +551,7 @@ class Race:
         """
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self.folder)
         path = self.folder / "race.ckpt"
         if not path.exists():
             return list(self.candidates)

@@ -135,6 +135,15 @@ def test_only_tasks_without_a_record_are_run_and_each_once(log, tmp_path: Path):
     assert not third.closed  # no executor is started for nothing
 
 
+def test_what_a_killed_driver_left_is_removed(log, tmp_path: Path):
+    task, store = Toy(0, log), ResultStore(tmp_path)
+    path = store.add(task, perform(task, CPU))
+    left = path.with_name(f".{path.name[:50]}.part-0123456789abcdef")
+    left.touch()
+    run_all([task], store, Scripted(), quiet)  # also if there is nothing to write
+    assert [path] == list(path.parent.iterdir())
+
+
 def test_failures_and_missing_data_are_distinguished_and_other_tasks_run(log, tmp_path: Path):
     absent = MissingData("host", "/data", ("a.bin",))
     executor = Scripted(seed0=Failed("Traceback\nKeyError: 'x'"), seed2=absent)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from edgemask.experiments.plan.costs import Costs, Sizes, enrichment, epoch_edge
 from edgemask.experiments.plan.standins import enriched_graphs, level_sizes, write_level
 from edgemask.graph import Graph
 from edgemask.methods.registry import method_spec
+from edgemask.runtime.atomic import temporary_folder
 from edgemask.runtime.device import free_memory, resolve_device
 from edgemask.training.fit import ALL, Fit
 
@@ -318,7 +318,7 @@ def measure(
     sizes, indices = level_sizes([*sources, *validation]), range(len(configurations))
     measured: list[list[dict[str, Any]]] = [[] for _ in indices]
     failed: dict[int, str] = {}
-    with tempfile.TemporaryDirectory() as name, Probe(device, folder := Path(name)) as probe:
+    with temporary_folder("edgemask-plan") as folder, Probe(device, folder) as probe:
         for number, size in enumerate(sizes):
             start = time.perf_counter()
             levels = [write_level(size, sources, validation, *c, folder, race=race) for c in configurations]

@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import sys
-import tempfile
 import time
 import traceback
 import warnings
@@ -31,6 +30,7 @@ from edgemask.experiments.plan.standins import enriched_graphs, enrichment_key
 from edgemask.graph import Graph
 from edgemask.methods.registry import method_spec
 from edgemask.methods.sources import Prepared, make_sampler
+from edgemask.runtime.atomic import temporary_folder
 from edgemask.runtime.device import STATUS, peak_rss
 from edgemask.training.candidates import Candidate
 from edgemask.training.contender import Contender
@@ -143,7 +143,7 @@ def measure(method: str, recipe: Recipe, sources: list[Graph], validation: list[
         share. MiB: `peaks`, the peak memory of enrichment and of training.
     """
     memory = Memory(device)
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with temporary_folder("edgemask-probe") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # small graphs and short trainings warn; the fit itself will warn if needed
         enrichment = measure_enrichment(recipe, sources, validation, memory, folder)
         memory.reset()
@@ -182,7 +182,7 @@ def measure_candidate(
         it again, to estimate the error of the score, and what the first epoch takes in addition to a later one.
     """
     memory = Memory(device)
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with temporary_folder("edgemask-probe") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         key = enrichment_key(recipe)
         if key not in level.enrichments:
@@ -225,7 +225,7 @@ def measure_candidate(
 
 
 def measure_enrichment(
-    recipe: Recipe, sources: list[Graph], validation: list[Graph], memory: Memory, folder: str
+    recipe: Recipe, sources: list[Graph], validation: list[Graph], memory: Memory, folder: str | Path
 ) -> Enrichment:
     """Enrich all graphs of a level that a recipe enriches, with a cache in a folder."""
     memory.reset()
