@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import scipy.io
 import scipy.sparse as sp
 
+from edgemask.data import mat5
 from edgemask.data.benchmark import Benchmark, Card
+from edgemask.data.forms import benchmark_file, take
 from edgemask.data.store import File, Store
 from edgemask.errors import InputError
 from edgemask.graph import Graph
@@ -50,17 +51,19 @@ def read(store: Store, domains: Sequence[str], *, labels: str) -> dict[str, Grap
         raise InputError(f"citation: labels must be 'first' or 'multi', got {labels!r}")
     graphs = {}
     for name in domains:
-        mat = scipy.io.loadmat(store.get(files(name)[0]), variable_names=["network", "attrb", "group"])
-        group = mat["group"]
-        graphs[name] = Graph(
-            name,
-            x=sp.csr_array(mat["attrb"]),
-            edges=np.stack(mat["network"].nonzero()),
-            y=group if labels == "multi" else group.argmax(1),
-            classes=tuple(str(c) for c in range(group.shape[1])),
-            undirected=True,
-            self_loops="drop",
-        )
+        path = store.get(files(name)[0])
+        with benchmark_file(path), path.open("rb") as file:
+            mat = mat5.read_variables(file, ("network", "attrb", "group"), path)
+            network, x, group = (take(mat, field) for field in ("network", "attrb", "group"))
+            graphs[name] = Graph(
+                name,
+                x=sp.csr_array(x),
+                edges=np.stack(network.nonzero()),
+                y=group if labels == "multi" else group.argmax(1),
+                classes=tuple(str(c) for c in range(group.shape[1])),
+                undirected=True,
+                self_loops="drop",
+            )
     return graphs
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import scipy.io
 import scipy.sparse as sp
 
+from edgemask.data import mat5
 from edgemask.data.benchmark import Benchmark, Card
-from edgemask.data.forms import decoded, error_prefix, take
+from edgemask.data.forms import benchmark_file, decoded, error_prefix, take
 from edgemask.data.store import File, Store
 from edgemask.errors import DataError, EdgemaskError, GraphError, InputError
 from edgemask.graph import Array, Graph
@@ -76,21 +76,22 @@ def read(store: Store, domains: Sequence[str], *, missing: str) -> dict[str, Gra
         raise InputError(f"facebook100: missing must be 'skip' or 'eerm', got {missing!r}")
     paths = {name: store.get(files(name)[0]) for name in domains}  # first, because a downloaded school adds columns
     present = {name: store.get(file) for name in _CHECKSUMS for file in files(name) if store.has(file)}
-    info = {name: _variable(path, "local_info").astype(np.int64) for name, path in present.items()}
+    info = {name: _attributes(path) for name, path in present.items()}
     values = [np.unique(np.concatenate([table[:, c] for table in info.values()])) for c in ATTRIBUTES]
     known = [v[v != 0] for v in values]
     graphs = {}
     for name in domains:
-        y, adjacency = info[name][:, GENDER] - 1, _variable(paths[name], "A")
-        _check_symmetry(adjacency, paths[name], DataError)
-        graphs[name] = Graph(
-            name,
-            x=_one_hot(info[name][:, ATTRIBUTES], known),
-            edges=np.stack(adjacency.nonzero()),
-            y=np.maximum(y, 0) if missing == "eerm" else y,
-            classes=GENDERS,
-            self_loops="drop",
-        )
+        y, adjacency = info[name][:, GENDER] - 1, sp.csc_array(_variable(paths[name], "A"))
+        with benchmark_file(paths[name]):
+            _check_symmetry(adjacency, paths[name], DataError)
+            graphs[name] = Graph(
+                name,
+                x=_one_hot(info[name][:, ATTRIBUTES], known),
+                edges=np.stack(adjacency.nonzero()),
+                y=np.maximum(y, 0) if missing == "eerm" else y,
+                classes=GENDERS,
+                self_loops="drop",
+            )
     return graphs
 
 
@@ -119,17 +120,15 @@ def read_school(path: str | Path, name: str | None = None, *, label: str = "gend
     if label not in COLUMNS:
         raise InputError(f"{path}: no label {label!r} (labels: {', '.join(COLUMNS)}){did_you_mean(label, COLUMNS)}")
     with error_prefix(path):
-        content = decoded(path, ".mat file", lambda file: scipy.io.loadmat(file, variable_names=["A", "local_info"]))
+        content = decoded(path, ".mat file", lambda file: mat5.read_variables(file, ("A", "local_info"), path))
         adjacency, info = take(content, "A"), take(content, "local_info")
-        if info.ndim != 2 or info.shape[1] != len(COLUMNS) or info.dtype.kind not in "iuf" or (info < 0).any():
-            raise GraphError(
-                f"local_info: expected an N × {len(COLUMNS)} table of numbers of at least 0 ({', '.join(COLUMNS)}), "
-                f"got {info.dtype} of shape {info.shape}"
-            )
+        _check_attributes(info)
         if adjacency.shape != (len(info), len(info)):
             raise GraphError(
                 f"A: expected a square matrix for the {len(info)} rows of local_info, got shape {adjacency.shape}"
             )
+        if adjacency.dtype.kind not in "fiub":
+            raise GraphError(f"A: expected numbers, got {adjacency.dtype}")
     adjacency = sp.csc_array(adjacency)
     _check_symmetry(adjacency, Path(path), GraphError)
     nodes = pd.DataFrame(info.astype(np.int64), columns=COLUMNS).astype(object).where(info != 0, None)
@@ -149,13 +148,31 @@ def read_school(path: str | Path, name: str | None = None, *, label: str = "gend
 
 
 def _check_symmetry(adjacency: Any, path: Path, error: type[EdgemaskError]) -> None:
-    if (adjacency != adjacency.T).nnz:
+    if adjacency.shape[0] != adjacency.shape[1] or (adjacency != adjacency.T).nnz:
         raise error(f"{path}: the adjacency matrix A is not symmetric")
 
 
 def _variable(path: Path, name: str) -> Any:
-    """Return one variable of a .mat file. The others are not parsed."""
-    return scipy.io.loadmat(path, variable_names=[name])[name]
+    """Return one variable of a .mat file of the benchmark. The others are not decoded."""
+    with benchmark_file(path), path.open("rb") as file:
+        return take(mat5.read_variables(file, (name,), path), name)
+
+
+def _attributes(path: Path) -> Array:
+    """Return `local_info` of a file of the benchmark."""
+    info = _variable(path, "local_info")
+    with benchmark_file(path):
+        _check_attributes(info)
+    return np.asarray(info, dtype=np.int64)
+
+
+def _check_attributes(info: Any) -> None:
+    right = info.ndim == 2 and info.shape[1] == len(COLUMNS) and info.dtype.kind in "iuf" and not sp.issparse(info)
+    if not right or not len(info) or not ((info >= 0) & (info < 2**31)).all():
+        raise GraphError(
+            f"local_info: expected an N × {len(COLUMNS)} table of numbers of at least 0 ({', '.join(COLUMNS)}), "
+            f"got {info.dtype} of shape {info.shape}"
+        )
 
 
 def _one_hot(table: Array, values: Sequence[Array]) -> sp.csr_array:

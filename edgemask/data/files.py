@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import scipy.io
-
+from edgemask.data import mat5
 from edgemask.data.csv_folder import is_csv_copy, read_csv, write_csv
 from edgemask.data.facebook import SCHOOL_OPTIONS, read_school
 from edgemask.data.forms import OPTIONS, decoded, error_prefix
@@ -167,5 +166,5 @@ def _is_school(path: str | Path) -> bool:
     if Path(path).suffix.lower() != ".mat":
         return False
     with error_prefix(path):
-        names = {name for name, _, _ in decoded(path, ".mat file", scipy.io.whosmat)}
-    return {"A", "local_info"} <= names
+        names = decoded(path, ".mat file", mat5.variable_names)
+    return {"A", "local_info"} <= {*names}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgemask.errors import GraphError
+from edgemask.errors import DataError, GraphError, LimitError, SchemaError
 
 # The options of all readers; the others depend on the format.
 OPTIONS = ("name", "undirected", "duplicates", "self_loops", "isolated")
@@ -16,18 +16,47 @@ OPTIONS = ("name", "undirected", "duplicates", "self_loops", "isolated")
 
 @contextmanager
 def error_prefix(path: str | Path) -> Iterator[None]:
-    """Prefix the message of a `GraphError` with the path.
+    """Prefix the message of an error with the path.
 
     Args:
         path: Path of the file that is read inside the block.
 
     Raises:
-        GraphError: The block raised a `GraphError`. The message now starts with the path.
+        GraphError: The block raised a `GraphError` or a `SchemaError`. The message now starts with the path.
+        LimitError: The block raised a `LimitError`.
     """
     try:
         yield
-    except GraphError as error:
+    except (GraphError, SchemaError) as error:
         raise GraphError(f"{path}: {error}") from error
+    except LimitError as error:
+        raise LimitError(f"{path}: {error}") from error
+
+
+@contextmanager
+def benchmark_file(path: Path) -> Iterator[None]:
+    """Report any error as damage of a benchmark's file.
+
+    Args:
+        path: Path of the file whose content is read inside the block.
+
+    Raises:
+        DataError: The block raised another exception. The message names the file.
+        LimitError: The file would take too much memory.
+    """
+    try:
+        yield
+    except (DataError, LimitError):
+        raise
+    except Exception as error:  # the exceptions of a damaged file cannot be enumerated
+        reason = str(error) if isinstance(error, GraphError) else f"{type(error).__name__}: {error}"
+        raise DataError(f"{path}: the file is damaged ({one_line(reason)})") from error
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line of at most 300 characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= 300 else f"{text[:297]}…"
 
 
 def read_info(text: str | bytes, where: str, types: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
@@ -69,12 +98,17 @@ def decoded(path: str | Path, kind: str, decode: Callable[[Any], Any]) -> Any:
 
     Raises:
         GraphError: The file cannot be decoded.
+        LimitError: Its content would take too much memory.
     """
     with Path(path).open("rb") as file:
         try:
             return decode(file)
+        except LimitError:
+            raise
+        except GraphError as error:
+            raise GraphError(f"not a readable {kind}: {error}") from error
         except Exception as error:  # the exceptions of a damaged file cannot be enumerated
-            raise GraphError(f"not a readable {kind} ({type(error).__name__}: {error})") from error
+            raise GraphError(f"not a readable {kind} ({type(error).__name__}: {one_line(str(error))})") from error
 
 
 def take(fields: dict[str, Any], field: str) -> Any:

@@ -9,9 +9,11 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
+from edgemask.data import mat5
 from edgemask.data.forms import decoded, error_prefix, take
 from edgemask.errors import GraphError, InputError
-from edgemask.graph import MISSING, Graph
+from edgemask.graph import MISSING, Array, Graph
+from edgemask.limits import check_size
 from edgemask.runtime.atomic import replacing
 
 NAMES = ("feature_names", "text_columns", "node_ids")  # optional fields
@@ -80,8 +82,7 @@ def read_mat(
     """Read a graph from a `.mat` file in the layout of `write_mat`.
 
     The fields `network`, `attrb` and `group` are required, the others are optional. If the values of `network` are not
-    all 0 or 1, they are the weights of the edges. Read only files whose origin you trust: SciPy parses them with
-    compiled code that a crafted file can crash.
+    all 0 or 1, they are the weights of the edges.
 
     Args:
         path: Path of the file.
@@ -98,30 +99,26 @@ def read_mat(
         raise InputError(f"labels must be 'first' or 'all', got {labels!r}")
     known = ["network", "attrb", "group", "name", "classes", "multilabel", "weighted", *NAMES]
     with error_prefix(path):
-        fields = decoded(path, ".mat file", lambda file: scipy.io.loadmat(file, variable_names=known))
+        fields = decoded(path, ".mat file", lambda file: mat5.read_variables(file, known, path))
         network, x, group = (_matrix(fields, field) for field in known[:3])
-        network, group, n = sp.coo_array(network), sp.coo_array(group).toarray(), x.shape[0]
+        n = x.shape[0]
         if network.shape != (n, n):
             raise GraphError(f"network: expected {n} × {n} for the {n} rows of attrb, got shape {network.shape}")
-        if len(group) != n and group.shape != (0, 0):
-            raise GraphError(f"group: expected {n} rows for the {n} rows of attrb, got {len(group)}")
-        if not np.isin(group, (0, 1)).all():
-            raise GraphError(f"group: expected 0 and 1, got {group[(group != 0) & (group != 1)][0]}")
+        if group.shape[0] != n and group.shape != (0, 0):
+            raise GraphError(f"group: expected {n} rows for the {n} rows of attrb, got {group.shape[0]}")
+        check_size(4 * (x.nnz if sp.issparse(x) else x.size), "attrb", path)
+        network, group = _entries(network, "network", path), _entries(group, "group", path)
         if not np.any(fields.get("weighted", False)):  # otherwise 0 is a weight
             network.eliminate_zeros()
         weighted = np.any(fields.get("weighted", False)) or (network.data != 1).any()
-        y = None
-        if group.shape != (0, 0):
-            y = np.where(group.any(1, keepdims=True), group.astype(np.int8), MISSING)
-            if labels == "first" or (labels is None and not np.any(fields.get("multilabel", False))):
-                y = np.full(n, MISSING)
-                nodes, columns = np.nonzero(group)
-                y[nodes[::-1]] = columns[::-1]  # in reverse order, so that a node's first label is set last
+        several = labels == "all" or (labels is None and np.any(fields.get("multilabel", False)))
+        y = None if group.shape == (0, 0) else _labels(group, bool(several), path)
+        check_size(100 * group.shape[1], "the names of the classes", path)
         names = fields.get("classes", np.arange(group.shape[1]).astype(str))
-        classes = tuple(_text(value, "classes") for value in np.ravel(names))
+        classes = tuple(_string(value, "classes") for value in np.ravel(names))
         if y is not None and len(classes) != group.shape[1]:
             raise GraphError(f"classes: expected {group.shape[1]} names for the columns of group, got {len(classes)}")
-        name = name or _text(fields.get("name", ""), "name") or Path(path).stem
+        name = name or _string(fields.get("name", ""), "name") or Path(path).stem
         further: dict[str, Any] = {field: _names(fields[field], field) for field in NAMES if field in fields}
         further["weights"] = network.data if weighted else None
         return Graph(name, x, np.stack([network.row, network.col]), y, classes, **further, **options)
@@ -131,22 +128,41 @@ def _names(values: Any, field: str) -> Any:
     """Return the names of features or nodes. Ids of nodes may be integers."""
     if field == "node_ids" and values.dtype.kind in "iu":
         return np.ravel(values)
-    return tuple(_text(value, field) for value in np.ravel(values))
+    return tuple(_string(value, field) for value in np.ravel(values))
+
+
+def _labels(group: Any, several: bool, path: str | Path) -> Array:
+    """Return labels from the entries of `group`: the first of each node, or all of them as a matrix of 0 and 1."""
+    group.eliminate_zeros()
+    if (group.data != 1).any():
+        raise GraphError(f"group: expected 0 and 1, got {group.data[group.data != 1][0]}")
+    (nodes, columns), n = group.coords, group.shape[0]
+    if not several:
+        y = np.full(n, MISSING)
+        y[nodes[::-1]] = columns[::-1]  # in reverse order, so that a node's first label is set last
+        return y
+    check_size(group.shape[0] * group.shape[1], "group", path)
+    y = np.zeros(group.shape, dtype=np.int8)
+    y[nodes, columns] = 1
+    y[np.bincount(nodes, minlength=n) == 0] = MISSING
+    return y
+
+
+def _entries(matrix: Any, field: str, path: str | Path) -> Any:
+    """Return a matrix in COO format."""
+    count = matrix.nnz if sp.issparse(matrix) else np.count_nonzero(matrix)
+    check_size(24 * int(count), field, path)
+    return sp.coo_array(matrix)
 
 
 def _matrix(fields: dict[str, Any], field: str) -> Any:
     value = take(fields, field)
     if value.ndim != 2 or value.dtype.kind not in "fiub":
         raise GraphError(f"{field}: expected a numeric matrix, got {value.dtype} of shape {value.shape}")
-    if hasattr(value, "check_format"):  # sparse
-        try:
-            value.check_format(full_check=True)
-        except ValueError as error:
-            raise GraphError(f"{field}: not a valid sparse matrix: {error}") from error
     return value
 
 
-def _text(value: Any, field: str) -> str:
+def _string(value: Any, field: str) -> str:
     flat = np.ravel(value)
     if flat.dtype.kind != "U" or flat.size > 1:
         raise GraphError(f"{field}: expected text, got {value!r}")
