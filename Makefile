@@ -3,16 +3,19 @@
 # make test-fast      the tests of the edit loop, in under a minute
 # make test-portable  the numerical tests with other instruction sets and thread counts
 # make test-browser   the report page in headless Chromium (installs Chromium on Debian as root if it is missing)
+# make torture        kill commands at any moment and stage faults of the system: KILLS=200 SEED=1
 # make check-paper    compare the pages and figures in docs/ with the records in results/, byte for byte
 # make paper          write those pages and figures
 # make bench-speed    time and memory against stock libraries; needs the benchmark data in EDGEMASK_DATA
 PYTHON ?= python3
 BIN := .venv/bin
+KILLS ?= 200
+SEED ?= 1
 # The tensors of the demo and the tests are small: a second OpenMP thread only waits, and two test processes share 2 cores.
 export OMP_NUM_THREADS ?= 1
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo lint test test-fast test-portable test-browser check-paper paper bench-speed setup clean
+.PHONY: demo lint test test-fast test-portable test-browser torture check-paper paper bench-speed setup clean
 
 demo: setup
 	@$(BIN)/edgemask demo
@@ -54,6 +57,9 @@ test-browser: setup
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium > /dev/null; \
 	fi
 	@$(PYTEST) -m browser tests/browser
+
+torture: setup
+	@$(BIN)/python -m attacks.torture --kills $(KILLS) --seed $(SEED)
 
 check-paper: setup
 	@$(PYTEST) -n 2 -m paper tests

@@ -1,0 +1,1 @@
+"""Attacks on edgemask that are not part of the package."""
