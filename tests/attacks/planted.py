@@ -46,7 +46,7 @@ def doubled() -> None:
     """Write a record again under another name if an earlier run was killed."""
     begun = Path("begun")
     if begun.exists():
-        (record,) = Path("store").rglob("*-seed0-*.json")
+        record = min(Path("store").rglob("*-seed0-*.json"))
         record.with_name(f"again-{record.name}").write_bytes(record.read_bytes())
     begun.touch()
     time.sleep(0.2)
@@ -73,7 +73,7 @@ JOBS = [
 
 if __name__ == "__main__":
     warm_up()
-    report = torture(JOBS, 20, 0, Path(sys.argv[1]))
+    report = torture(JOBS, 15, 0, Path(sys.argv[1]))
     found = {name: sorted({f for case in cases for f in case.findings}) for name, cases in report.cases.items()}
     print(
         json.dumps({"findings": found, "kills": {n: sum(len(c.kills) for c in own) for n, own in report.cases.items()}})

@@ -26,7 +26,7 @@ def test_a_few_kills_leave_nothing_behind():
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = [line.split() for line in ended.stdout.splitlines()]
     assert [line[0] for line in lines[:4]] == ["job", "fit", "bench", "total"]
-    assert int(lines[3][1]) >= 4
+    assert int(lines[3][1]) >= 3
 
 
 @pytest.mark.slow
@@ -40,9 +40,10 @@ def test_planted_faults_are_found(tmp_path: Path):
     assert "left over: work/lock-" in findings["lock"]
     assert "repeats the record" in findings["doubled"]
     assert "differs from an unkilled run: work/result.txt" in findings["forgetful"]
-    assert min(report["kills"].values()) >= 4
+    assert min(report["kills"].values()) >= 3
 
 
+@pytest.mark.slow
 def test_an_unknown_job_is_an_error():
     ended = run("-m", "attacks.torture", "--only", "cake")
     assert ended.returncode == 2
