@@ -64,7 +64,11 @@ class RecordExistsError(EdgemaskError, FileExistsError):
 
 
 class DivergenceError(EdgemaskError, ValueError):
-    """The loss became NaN or infinite. The message names the epoch and the source."""
+    """The loss or the weights became NaN or infinite. The message names the epoch."""
+
+
+class PredictionError(GraphError, DivergenceError):
+    """A prediction is NaN or infinite. The message names the graph, the node and the probable cause."""
 
 
 class WorkerLostError(EdgemaskError, ConnectionError):

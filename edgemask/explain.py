@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from edgemask.enrich import Cache, Origin
-from edgemask.errors import GraphError, InputError
+from edgemask.errors import InputError
 from edgemask.graph import Array, Graph
 from edgemask.inference import (
     Member,
@@ -171,7 +171,7 @@ def explain_prediction(
         InputError: There are no members, a node is not an integer or not in the graph, `drops` is not an integer of at
             least 0, or a member's prediction cannot be explained because it trains on the graph or computes its logits
             in its own way.
-        GraphError: The prediction of a node is not finite.
+        PredictionError: The prediction of a node is not finite.
 
     Example:
         >>> from edgemask.config import recipe
@@ -198,9 +198,6 @@ def explain_prediction(
         domain = prepared.reading(member.method.recipe, graph, member.method.device)
         functions.append(_EdgeFunction(member, domain, seed, cache))
     p = np.mean([f.probabilities[chosen] for f in functions], axis=0)
-    if not np.isfinite(p).all():
-        node = chosen[~np.isfinite(p).all(1)][0]
-        raise GraphError(f"graph {graph.name!r}: the prediction of node {node} is not finite and cannot be explained")
     classes = p.argmax(1)
 
     edges = [pairs.into(node) for node in chosen]
@@ -396,7 +393,7 @@ class _EdgeFunction:
         self.method, self.recipe, self.device = method, method.recipe, method.device
         self.reading = _ReadingEdges.of(method, domain, seed, cache)
         logits = raw_logits(method, domain, self.reading.edges)
-        (p,) = propagated(self.recipe, domain.edges, logits, [member.propagation])
+        (p,) = propagated(method, domain, logits, [member.propagation])
         self.probabilities = tempered(p, member.temperature)
 
         self.network = _with_presence(method.networks["task"].eval())

@@ -13,7 +13,7 @@ from torch import Tensor
 from edgemask.config import Recipe
 from edgemask.enrich import Cache, EnrichedGraph, Sampler
 from edgemask.enrich.cache import feature_hash
-from edgemask.errors import GraphError, InputError
+from edgemask.errors import InputError, PredictionError
 from edgemask.graph import Array, Graph
 from edgemask.methods.base import Method
 from edgemask.methods.edgemask import Game
@@ -42,21 +42,27 @@ class Propagation:
         return f"{self.alpha:g}" + (f" of {self.of}" if self.of != "logits" else "")
 
 
-def propagated(recipe: Recipe, edges: Edges, logits: Tensor, how: Sequence[Propagation]) -> list[Array]:
+def propagated(method: Method, domain: GraphTensors, logits: Tensor, how: Sequence[Propagation]) -> list[Array]:
     """Return the N × C class probabilities of a graph for several ways of propagation, computed together.
 
     Args:
-        recipe: The settings of the network.
-        edges: The edges to propagate over.
-        logits: The network's logits.
+        method: The trained method.
+        domain: Tensors of the graph.
+        logits: The method's logits.
         how: The ways of propagation.
+
+    Raises:
+        PredictionError: A probability is not finite.
     """
+    recipe, edges = method.recipe, domain.edges
     start = {"logits": logits, "probabilities": activated(recipe, logits)}
     results = {}
     for of, values in start.items():
         own = [h for h in how if h.of == of]
         for h, z in zip(own, propagate_each(edges, values, [h.alpha for h in own], recipe.steps), strict=True):
             results[h] = to_probabilities(recipe, z) if of == "logits" else normalised(z)
+    for p in results.values():
+        check_finite(method, domain.graph, p)
     return [results[h] for h in how]
 
 
@@ -86,11 +92,14 @@ class Member:
             seed: Seed of the sample of enriched edges, if the recipe predicts on the enriched graph.
             cache: Where enrichment is cached.
             domain: The tensors of the graph, if `reading_domain` has already returned them.
+
+        Raises:
+            PredictionError: A logit or a probability is not finite.
         """
         method = self.method
         domain = reading_domain(method.recipe, graph, method.device) if domain is None else domain
         logits = raw_logits(method, domain, reading_edges(method.recipe, domain, seed, cache))
-        (p,) = propagated(method.recipe, domain.edges, logits, [self.propagation])
+        (p,) = propagated(method, domain, logits, [self.propagation])
         return tempered(p, self.temperature)
 
 
@@ -104,7 +113,7 @@ def mean_probabilities(members: Sequence[Member], graph: Graph, *, seed: int = 0
         cache: Where enrichment is cached.
 
     Raises:
-        GraphError: A probability is not finite.
+        PredictionError: A logit or a probability is not finite.
     """
     domains: dict[Any, GraphTensors] = {}
     parts = []
@@ -114,15 +123,7 @@ def mean_probabilities(members: Sequence[Member], graph: Graph, *, seed: int = 0
         if place not in domains:
             domains[place] = reading_domain(recipe, graph, device)
         parts.append(member.probabilities(graph, seed=seed, cache=cache, domain=domains[place]))
-    p = np.asarray(np.mean(parts, axis=0))
-    if not np.isfinite(p).all():
-        row = int(np.flatnonzero(~np.isfinite(p).all(1))[0])
-        node = row if graph.node_ids is None else graph.node_ids.tolist()[row]
-        raise GraphError(
-            f"graph {graph.name!r}: the prediction of node {node!r} is not finite; its features are too large, or the "
-            "model's weights are not finite"
-        )
-    return p
+    return np.asarray(np.mean(parts, axis=0))
 
 
 def tempered(p: Array, temperature: float) -> Array:
@@ -147,10 +148,60 @@ def probabilities(method: Method, graph: Graph, alpha: float, *, seed: int = 0, 
         alpha: Strength of the propagation of logits over the graph; 0 for none.
         seed: Seed of the sample of enriched edges, if the recipe predicts on the enriched graph.
         cache: Where enrichment is cached.
+
+    Raises:
+        PredictionError: A logit or a probability is not finite.
     """
     domain = reading_domain(method.recipe, graph, method.device)
-    logits = raw_logits(method, domain, reading_edges(method.recipe, domain, seed, cache))
-    return to_probabilities(method.recipe, propagate(domain.edges, logits, alpha, method.recipe.steps))
+    return smoothed(
+        method, domain, raw_logits(method, domain, reading_edges(method.recipe, domain, seed, cache)), alpha
+    )
+
+
+def smoothed(method: Method, domain: GraphTensors, logits: Tensor, alpha: float) -> Array:
+    """Return the N × C class probabilities of propagated logits; see `probabilities`."""
+    p = to_probabilities(method.recipe, propagate(domain.edges, logits, alpha, method.recipe.steps))
+    check_finite(method, domain.graph, p)
+    return p
+
+
+def check_finite(method: Method, graph: Graph, values: Tensor | Array) -> None:
+    """Check that the logits or probabilities of all nodes are finite, and that no node has only probabilities of 0.
+
+    Args:
+        method: The method that predicts.
+        graph: The graph that is predicted.
+        values: N × C logits, as a tensor, or probabilities, as an array.
+
+    Raises:
+        PredictionError: They are not. The message names the first node and the probable cause.
+    """
+    if isinstance(values, Tensor):
+        wrong: Any = (~values.isfinite().all(1)).cpu().numpy()
+    else:
+        wrong = ~(np.isfinite(values).all(1) & (values > 0).any(1))
+    if wrong.any():
+        raise PredictionError(
+            f"graph {graph.name!r}: the prediction of node {graph.node_name(int(np.argmax(wrong)))!r} is not finite: "
+            f"{_why_not_finite(method, graph)}"
+        )
+
+
+def _why_not_finite(method: Method, graph: Graph) -> str:
+    """Return the probable cause of a prediction that is not finite."""
+    if not method.finite_weights:
+        return "the model's weights are not finite"
+    x = graph.x.tocoo() if graph.is_sparse else graph.x
+    values = x.data if graph.is_sparse else x
+    if not values.size:
+        return "the model's weights are too large"
+    first = int(np.argmax(np.abs(values)))
+    row, column = (x.row[first], x.col[first]) if graph.is_sparse else divmod(first, x.shape[1])
+    name = graph.feature_names[column] if graph.feature_names else int(column)
+    return (
+        f"its features or its model's weights are too large; the largest feature of the graph is {name!r} of node "
+        f"{graph.node_name(int(row))!r}, {values.flat[first]:g}"
+    )
 
 
 def to_probabilities(recipe: Recipe, logits: Tensor) -> Array:
@@ -194,18 +245,37 @@ def sampled_edges(recipe: Recipe, graph: EnrichedGraph, seed: int, device: torch
 
 
 def raw_logits(method: Method, domain: GraphTensors, edges: Edges) -> Tensor:
-    """Return the classifier's logits on `edges` with the recipe's test mask, before propagation."""
+    """Return the classifier's logits on `edges` with the recipe's test mask, before propagation.
+
+    Raises:
+        PredictionError: A logit is not finite.
+    """
     kind, s = method.recipe.test_mask, None
     if kind == "masknet":
         s = mask_of(masked(method), domain, edges)
     elif kind == "zeros":
         s = torch.zeros(edges.num_real, device=edges.src.device)
     predict = method.logits if method.recipe.inference_batch is None else method.logits_in_blocks
-    return predict(domain, edges, s)
+    logits = predict(domain, edges, s)
+    check_finite(method, domain.graph, logits)
+    return logits
 
 
 def mask_of(game: Game, domain: GraphTensors, edges: Edges) -> Tensor:
-    """Return the trained MaskNet's mask of a graph's edges, computed at once or in blocks as the recipe says."""
+    """Return the trained MaskNet's mask of a graph's edges, computed at once or in blocks as the recipe says.
+
+    Raises:
+        PredictionError: A value is not finite.
+    """
+    s = _mask_of(game, domain, edges)
+    if not s.isfinite().all():
+        raise PredictionError(
+            f"graph {domain.name!r}: the mask of an edge is not finite: {_why_not_finite(game, domain.graph)}"
+        )
+    return s
+
+
+def _mask_of(game: Game, domain: GraphTensors, edges: Edges) -> Tensor:
     size, names = game.recipe.inference_batch, game.recipe.mask_inputs
     if size is None:
         return game.mask_of(domain, edges)

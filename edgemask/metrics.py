@@ -137,8 +137,9 @@ def score(
             f"expected {(graph.num_nodes, graph.num_classes)}"
         )
     if not np.isfinite(probabilities).all():
-        node = np.argwhere(~np.isfinite(probabilities))[0][0]
-        raise MetricError(f"graph {graph.name!r}: prediction of node {node} must be finite, got {probabilities[node]}")
+        row = int(np.argwhere(~np.isfinite(probabilities))[0][0])
+        name = graph.node_name(row)
+        raise MetricError(f"graph {graph.name!r}: prediction of node {name!r} must be finite, got {probabilities[row]}")
     nodes = scored_nodes(graph) if nodes is None else nodes
     if graph.y is None or not nodes.any():
         raise MetricError(f"graph {graph.name!r}: there are no labelled nodes to score")

@@ -463,7 +463,7 @@ def test_no_members_are_refused() -> None:
 def test_a_prediction_that_is_not_finite_is_refused() -> None:
     broken = member()
     nn.init.constant_(next(broken.method.networks.parameters()), torch.nan)
-    with pytest.raises(ValueError, match=r"'random': the prediction of node 7 is not finite"):
+    with pytest.raises(ValueError, match=r"'random': the prediction of node 0 is not finite: the model's weights are"):
         explain_prediction([broken], GRAPH, [7])
 
 

@@ -6,18 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 from edgemask.config import Recipe
 from edgemask.data.synthetic import demo_family
 from edgemask.enrich import Cache
-from edgemask.explain import edge_mask
+from edgemask.errors import PredictionError
+from edgemask.explain import edge_mask, explain_prediction
 from edgemask.graph import Graph
 from edgemask.inference import (
     Member,
     Propagation,
     enriched_edges,
     mask_of,
+    mean_probabilities,
     probabilities,
     raw_logits,
     reading_edges,
@@ -211,3 +214,73 @@ def test_a_method_without_an_adversary_has_no_mask():
     method = Fit(ERM, TINY, [A]).run()[0].method
     with pytest.raises(ValueError, match="without a MaskNet"):
         edge_mask(method, C)
+
+
+# ---- predictions that are not finite ----------------------------------------------------------------------
+
+NAMED = C.replace(node_ids=[f"n{i}" for i in range(80)]).without_labels()
+HUGE = NAMED.replace(x=np.where(np.arange(80)[:, None] == 7, np.float32(3e38), C.x))
+
+
+def broken(value: float = np.nan, **changes) -> Game:
+    method = trained(epochs=1, **changes)
+    with torch.no_grad():
+        next(method.networks["task"].parameters()).fill_(value)
+    return method
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("settings", [{}, {"inference_batch": 9}, {"test_graph": "enriched"}, {"loss": "binary"}])
+def test_weights_that_are_not_finite_are_an_error(settings, value):
+    method, message = broken(value, **settings), "the prediction of node 'n0' is not finite: the model's weights"
+    for predict in (
+        lambda: probabilities(method, NAMED, 0.0),
+        lambda: probabilities(method, NAMED, 0.9),
+        lambda: Member("m", method, Propagation(0.5, "probabilities"), 2.0).probabilities(NAMED),
+        lambda: mean_probabilities([Member("m", method, Propagation())], NAMED),
+        lambda: explain_prediction([Member("m", method, Propagation())], NAMED, [3]),
+    ):
+        with pytest.raises(PredictionError, match=message):
+            predict()
+
+
+@pytest.mark.parametrize("batch", [None, 9])
+def test_features_that_overflow_are_an_error_that_names_node_and_column(batch):
+    method, graph = (
+        trained(epochs=1, inference_batch=batch),
+        HUGE.replace(feature_names=[f"word {i}" for i in range(64)]),
+    )
+    with pytest.raises(
+        PredictionError, match=r"too large; the largest feature of the graph is 'word 0' of node 'n7', 3e"
+    ):
+        probabilities(method, graph, 0.0)
+    sparse = graph.replace(x=sp.csr_array(graph.x))
+    with pytest.raises(PredictionError, match=r"is 'word 0' of node 'n7', 3e\+38"):
+        probabilities(method, sparse, 0.0)
+
+
+def test_one_member_that_is_not_finite_is_an_error():
+    members = [Member("good", trained(epochs=1), Propagation()), Member("bad", broken(), Propagation())]
+    with pytest.raises(PredictionError, match="node 'n0' is not finite"):
+        mean_probabilities(members, NAMED)
+
+
+def test_a_mask_that_is_not_finite_is_an_error():
+    method = trained(epochs=1)
+    with torch.no_grad():
+        next(method.networks["mask"].parameters()).fill_(torch.nan)
+    with pytest.raises(PredictionError, match="graph 'gamma': the mask of an edge is not finite"):
+        edge_mask(method, NAMED)
+    method.recipe = method.recipe.replace(test_mask="masknet")
+    with pytest.raises(PredictionError, match="the mask of an edge is not finite"):
+        probabilities(method, NAMED, 0.0)
+
+
+def test_probabilities_that_are_all_zero_are_an_error():
+    method = trained(epochs=1, loss="binary")
+    with torch.no_grad():
+        for weights in method.networks["task"].parameters():
+            weights.zero_()
+        list(method.networks["task"].parameters())[-1].fill_(-1e4)
+    with pytest.raises(PredictionError, match="node 'n0' is not finite"):
+        probabilities(method, NAMED, 0.0)

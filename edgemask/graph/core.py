@@ -154,6 +154,11 @@ class Graph(Conversions):
         n, (src, dst) = self.num_nodes, self.edges
         return bool(np.array_equal(np.sort(src * n + dst), dst * n + src))
 
+    def node_name(self, row: int) -> int | str:
+        """Return the id of the node in a row, or the row if the graph has no ids."""
+        name: int | str = row if self.node_ids is None else self.node_ids[row].item()
+        return name
+
     @cached_property
     def labelled(self) -> Array:
         """Boolean mask of the nodes whose label is known. It is all False in a graph without labels."""

@@ -162,6 +162,11 @@ class Method(Execution, ABC):
             out = logits_in_blocks(cast(Backbone, task), domain.graph, edges, s, size)
         return out.float() if out.dtype == torch.bfloat16 else out
 
+    @property
+    def finite_weights(self) -> bool:
+        """Whether no weight of the networks is NaN or infinite."""
+        return all(bool(t.isfinite().all()) for t in self.networks.state_dict().values())
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return everything the next epoch depends on: tensors, and plain numbers."""
         tensors = checkpoint.pack_module("networks", self.networks)

@@ -144,7 +144,7 @@ class Contender:
         graphs = [(trainer, evaluated) for trainer in self.trainers for evaluated in trainer.eval_graphs]
         for trainer, evaluated in graphs:
             logits = trainer.logits(evaluated)
-            found[evaluated.graph.name] = propagated(self.candidate.recipe, evaluated.domain.edges, logits, self.ways)
+            found[evaluated.graph.name] = propagated(trainer.method, evaluated.domain, logits, self.ways)
         scores = [
             float(np.mean([score((metric,), e.graph, found[e.graph.name][i])[metric] for _, e in graphs]))
             for i in range(len(self.ways))
@@ -217,6 +217,7 @@ class Contender:
                 saved, (tensors, numbers) = time.monotonic(), trainer.state()
                 checkpoint.write(path, "checkpoint", tensors, {"task": task, "trainer": numbers})
         trainer.method.networks.load_state_dict(trainer.weights())
+        trainer.check_weights()
         return trainer
 
     def save(self, path: Path, task: Mapping[str, Any]) -> None:

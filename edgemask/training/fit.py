@@ -94,7 +94,9 @@ class Fit:
         with self._threads(), processes(self.device, self._how_to_continue()) as self.world:
             self.world.check(self.recipe.shards)
             trainer = self._run(self.stages)
-            return trainer, self.rule.choose(trainer, self.held_out_scores())
+            choice = self.rule.choose(trainer, self.held_out_scores())
+            trainer.check_weights()
+            return trainer, choice
 
     def run_held_out(self) -> dict[str, dict[float, float]]:
         """Run only the stages that leave a source out, and return their scores by source and strength."""

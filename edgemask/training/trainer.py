@@ -15,12 +15,11 @@ from edgemask.config import Recipe
 from edgemask.enrich import Cache
 from edgemask.errors import CollapseWarning, DivergenceError
 from edgemask.graph import Array, Graph
-from edgemask.inference import raw_logits, reading_edges, to_probabilities
+from edgemask.inference import raw_logits, reading_edges, smoothed
 from edgemask.methods.base import Method, Source
 from edgemask.methods.edgemask import collapsed
 from edgemask.methods.execution import seeded
 from edgemask.metrics import score
-from edgemask.nn.propagation import propagate
 from edgemask.nn.tensors import Edges, GraphTensors
 from edgemask.runtime import checkpoint
 from edgemask.runtime.buffers import BufferPool, from_pool
@@ -122,6 +121,16 @@ class Trainer:
         self.history.append({"epoch": float(self.epoch), **record})
         return record
 
+    def check_weights(self) -> None:
+        """Check that the weights can predict. The loss of the last epoch was computed before its last step.
+
+        Raises:
+            DivergenceError: A weight is NaN or infinite.
+        """
+        if not self.method.finite_weights:
+            lr = self.method.recipe.lr
+            raise DivergenceError(f"epoch {self.epoch}: the weights are no longer finite; lower lr, now {lr:g}")
+
     def _check_collapse(self, record: dict[str, float]) -> None:
         """Warn once if the mask of a source has collapsed, and mark the epoch."""
         names = collapsed(record)
@@ -164,8 +173,8 @@ class Trainer:
 
     def probabilities(self, evaluated: EvalGraph) -> dict[float, Array]:
         """Return a graph's class probabilities for each candidate strength, with the weights of `weights`."""
-        recipe, edges, logits = self.method.recipe, evaluated.domain.edges, self.logits(evaluated)
-        return {a: to_probabilities(recipe, propagate(edges, logits, a, recipe.steps)) for a in recipe.alpha}
+        method, logits = self.method, self.logits(evaluated)
+        return {a: smoothed(method, evaluated.domain, logits, a) for a in method.recipe.alpha}
 
     def logits(self, evaluated: EvalGraph) -> Tensor:
         """Return a graph's logits before propagation, with the weights of `weights`."""

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from edgemask import EdgeMaskClassifier
-from edgemask.cli import app, tables
+from edgemask.cli import app, main, tables
 from edgemask.cli.tables import Predictions, guarded, write_csv
 from edgemask.data import write_graph
 from edgemask.data.synthetic import demo_family
@@ -54,6 +54,16 @@ def test_every_format_holds_the_same_predictions(tmp_path: Path):
     np.testing.assert_allclose(arrays["p"], frame.filter(like="p:"), rtol=1e-12)
     assert (arrays["class"] == arrays["classes"][arrays["p"].argmax(1)]).all()
     assert frame["class"].astype(str).tolist() == [guarded(str(c)) for c in arrays["class"]]
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "explain"])
+def test_features_that_overflow_are_an_error(command: str, tmp_path: Path, monkeypatch, capsys):
+    graph = demo_family(80)["gamma"].replace(classes=CLASSES)
+    write_graph(graph.replace(x=np.full(graph.x.shape, 3e38, np.float32)), tmp_path / "huge.npz")
+    monkeypatch.setattr(sys, "argv", ["edgemask", command, "model", str(tmp_path / "huge.npz"), "--device", "cpu"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "error: graph 'gamma': the prediction of node 0 is not finite: its features or" in capsys.readouterr().err
 
 
 def test_a_parquet_file_has_the_columns_of_the_csv_file(tmp_path: Path):

@@ -146,6 +146,26 @@ def test_candidates_that_cannot_be_told_apart_are_averaged_up_to_a_limit():
     assert sum("more than 2 members" in s.note for s in few.leaderboard) == 2
 
 
+@pytest.mark.parametrize("scored", [True, False], ids=["while it is scored", "in its final training"])
+def test_a_candidate_whose_weights_are_no_longer_finite_leaves(monkeypatch, scored):
+    other = "erm-gcn:weight_decay=1e-05"
+
+    def destroy(one: Trainer) -> dict[str, float]:
+        record = step(one)
+        if one.method.recipe.weight_decay == 1e-5 and bool(one.eval_graphs) is scored:
+            for average in (one.average or {}).values():
+                average.fill_(torch.nan)
+        return record
+
+    step = Trainer.step
+    monkeypatch.setattr(Trainer, "step", destroy)
+    outcome = run("erm-gcn", other)
+    assert [m.name for m in outcome.members] == ["erm-gcn"]
+    (note,) = (s.note for s in outcome.leaderboard if s.name == other)
+    assert note.startswith("failed: ")
+    assert ("prediction of node 0 is not finite" if scored else "weights are no longer finite") in note
+
+
 def test_a_candidate_that_diverges_leaves_with_its_reason():
     outcome = run("erm-mlp", "erm-gcn:lr=1e30:average=0")
     failed = next(s for s in outcome.leaderboard if "1e30" in s.name)

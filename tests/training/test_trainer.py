@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from edgemask.config import Recipe
-from edgemask.errors import CollapseWarning, DivergenceError
+from edgemask.errors import CollapseWarning, DivergenceError, PredictionError
 from edgemask.methods.edgemask import Game
 from edgemask.methods.erm import ERM
 from edgemask.training.fit import Fit
@@ -90,3 +90,20 @@ def test_patience_stops_a_run_that_no_longer_improves():
     tops = [record["select 0"] for record in trainer.history]
     assert len(tops) - 1 - int(np.argmax(tops)) == 4
     assert choice.epoch == int(np.argmax(tops)) + 1
+
+
+def test_weights_that_a_last_step_destroys_are_an_error_not_a_model(monkeypatch):
+    def destroy(trainer, _):
+        with torch.no_grad():
+            next(trainer.method.networks.parameters()).fill_(torch.inf)
+
+    with pytest.raises(DivergenceError, match=r"epoch 1: the weights are no longer finite; lower lr, now 0\.001"):
+        Fit(ERM, TINY.replace(epochs=1, average=0.0), [A], on_epoch=destroy).run()
+
+
+def test_scores_of_predictions_that_are_not_finite_are_an_error():
+    trainer = Fit(ERM, TINY.replace(select="validation"), [A], [C]).trainer(None)
+    with torch.no_grad():
+        next(trainer.method.networks.parameters()).fill_(torch.nan)
+    with pytest.raises(PredictionError, match="graph 'c': the prediction of node 0 is not finite"):
+        trainer.scores()
