@@ -34,12 +34,14 @@ class BackboneSpec:
         extra_hops: 1 if messages are weighted by the degrees of both ends, which reach one hop further; else 0.
         uses_edges: Whether the backbone uses the graph at all.
         rounds: Rounds of message passing, if their number is fixed. By default there is one per layer.
+        batch_norm: Whether training normalises with statistics of all nodes, so that it needs whole graphs.
     """
 
     path: str
     extra_hops: int = 0
     uses_edges: bool = True
     rounds: int | None = None
+    batch_norm: bool = False
 
 
 GPR_HOPS = 10  # hops of the backbone `gpr`
@@ -49,6 +51,7 @@ GPR_HOPS = 10  # hops of the backbone `gpr`
 BACKBONES: dict[str, BackboneSpec] = {
     "gat": BackboneSpec("edgemask.nn.gat.MaskedGAT"),
     "gcn": BackboneSpec("edgemask.nn.gcn.GCN", extra_hops=1),
+    "gcn-sum": BackboneSpec("edgemask.nn.gcn_sum.GCNSum", batch_norm=True),
     "gin": BackboneSpec("edgemask.nn.gin.GIN"),
     "sgc": BackboneSpec("edgemask.nn.sgc.SGC", extra_hops=1),
     "egc": BackboneSpec("edgemask.nn.egc.EGC", extra_hops=1),

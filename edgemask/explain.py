@@ -397,7 +397,8 @@ class _EdgeFunction:
         self.probabilities = tempered(p, member.temperature)
 
         self.network = _with_presence(method.networks["task"].eval())
-        self.parameters = {name: p.detach().double() for name, p in self.network.named_parameters()}
+        state = self.network.state_dict()  # parameters, and the statistics of normalisations
+        self.parameters = {name: t.double() for name, t in state.items()}
         self.edges = _on_device(self.reading.edges, self.device)  # members that predict in blocks have them on the host
         self.neighbours: Neighbours | None = None
         if isinstance(self.network, Backbone) and (member.propagation.alpha == 0 or self.recipe.steps == 0):

@@ -95,7 +95,7 @@ def methods() -> dict[str, Any]:
 
 def protocols() -> dict[str, Any]:
     return {
-        name: {"options": dict(benchmark.options), "protocols": [p.describe() for p in benchmark.protocols]}
+        name: {"options": benchmark.every_option, "protocols": [p.describe() for p in benchmark.protocols]}
         | ({"sets": {n: [vars(p) for p in own] for n, own in benchmark.sets.items()}} if benchmark.sets else {})
         for name, benchmark in BENCHMARKS.items()
     }

@@ -74,7 +74,7 @@ def data_info(name: Name, data_root: DataRoot = None, json: Json = False) -> Non
     ]
     files = [{"path": store.present_alternative(f).path, "available": store.has(f)} for f in _files([name])]
     fields: dict[str, Any] = {"name": name, "card": asdict(bench.card), "protocols": protocols}
-    fields |= {"options": dict(bench.options), "files": files}
+    fields |= {"options": bench.every_option, "files": files}
     with output("data.info", json) as result:
         result.show(fields, lambda: _print_info(fields))
 

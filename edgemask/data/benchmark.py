@@ -43,7 +43,9 @@ class Benchmark:
         protocols: Its evaluation protocols. `edgemask bench` runs these.
         files: Function that returns the files of a domain.
         read: Function that reads domains: `read(store, domains, **options)` returns the graphs by name.
-        options: Options of `read` with their defaults.
+        options: Options of `read` with their defaults. Records hold their values.
+        later_options: Options that were added when the benchmark already had records, with their defaults. Records hold
+            only values that differ from the default, so old records stay valid.
         sets: Further sets of protocols by name.
     """
 
@@ -54,6 +56,7 @@ class Benchmark:
     files: Callable[[str], tuple[File, ...]]
     read: Callable[..., dict[str, Graph]]
     options: Mapping[str, Any] = field(default_factory=dict)
+    later_options: Mapping[str, Any] = field(default_factory=dict)
     sets: Mapping[str, tuple[Protocol, ...]] = field(default_factory=dict)
 
     def load(
@@ -79,9 +82,14 @@ class Benchmark:
             if name not in self.domains:
                 near = did_you_mean(name, self.domains)
                 raise InputError(f"{self.name}: no domain {name!r} (domains: {', '.join(self.domains)}){near}")
-        graphs = self.read(store or Store(), wanted, **{**self.options, **options})
+        graphs = self.read(store or Store(), wanted, **{**self.every_option, **options})
         collect([graphs[name] for name in wanted])
         return {name: graphs[name] for name in wanted}
+
+    @property
+    def every_option(self) -> dict[str, Any]:
+        """All options with their defaults."""
+        return {**self.options, **self.later_options}
 
     def check_options(self, options: Iterable[str]) -> None:
         """Check that names are options of this benchmark.
@@ -90,9 +98,9 @@ class Benchmark:
             InputError: A name is not an option.
         """
         for option in options:
-            if option not in self.options:
-                known = ", ".join(self.options) or "none"
-                near = did_you_mean(option, self.options)
+            if option not in self.every_option:
+                known = ", ".join(self.every_option) or "none"
+                near = did_you_mean(option, self.every_option)
                 raise InputError(f"{self.name}: no option {option!r} (options: {known}){near}")
 
     def available(self, store: Store) -> tuple[str, ...]:
@@ -124,7 +132,9 @@ class Benchmark:
         return tuple(chain.from_iterable(self.sets[n] if n in self.sets else (self.protocol(n),) for n in names))
 
     def options_under(self, protocol: Protocol, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all options with which a protocol's domains are loaded: the given ones, the protocol's, the defaults.
+        """Return the options with which a protocol's domains are loaded: the given ones, the protocol's, the defaults.
+
+        Of the later options, only those that differ from their default are in the result.
 
         Raises:
             InputError: A given option contradicts one that the protocol fixes.
@@ -133,4 +143,5 @@ class Benchmark:
         for name, value in given.items():
             if name in fixed and value != fixed[name]:
                 raise InputError(f"protocol {protocol.name!r} fixes {name} = {fixed[name]!r}, got {value!r}")
-        return {**self.options, **fixed, **given}
+        changed = {k: v for k, v in {**fixed, **given}.items() if k in self.options or v != self.later_options.get(k)}
+        return {**self.options, **changed}

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from edgemask.data.benchmark import Benchmark, Card
 from edgemask.data.store import File, Store
-from edgemask.errors import DataError
+from edgemask.errors import DataError, InputError
 from edgemask.graph import Graph
 from edgemask.protocol import Protocol
 
@@ -69,13 +69,28 @@ def files(domain: str) -> tuple[File, ...]:
     )
 
 
-def read(store: Store, domains: Sequence[str]) -> dict[str, Graph]:
-    """Read the networks of the given languages."""
-    return {name: read_language(name, *(store.get(f) for f in files(name))) for name in domains}
+def read(store: Store, domains: Sequence[str], *, directed: bool) -> dict[str, Graph]:
+    """Read the networks of the given languages.
+
+    Args:
+        store: The data store.
+        domains: Names of the languages.
+        directed: Keep each friendship only in the direction in which the file lists it, as EERM's code does.
+
+    Returns:
+        The graphs by name.
+
+    Raises:
+        InputError: `directed` is not a boolean.
+        DataError: A file is altered or not valid, or it is missing and cannot be downloaded.
+    """
+    if not isinstance(directed, bool):
+        raise InputError(f"twitch: directed must be True or False, got {directed!r}")
+    return {name: read_language(name, *(store.get(f) for f in files(name)), directed=directed) for name in domains}
 
 
-def read_language(name: str, edges: Path, features: Path, target: Path) -> Graph:
-    """Read one network: undirected edges, N × 3,170 multi-hot CSR features, and the label `mature`.
+def read_language(name: str, edges: Path, features: Path, target: Path, *, directed: bool = False) -> Graph:
+    """Read one network: edges, N × 3,170 multi-hot CSR features, and the label `mature`.
 
     Nodes are numbered by `new_id`. A node can have several target rows if all of them have the same label.
 
@@ -84,6 +99,7 @@ def read_language(name: str, edges: Path, features: Path, target: Path) -> Graph
         edges: Path of the edges file.
         features: Path of the features file.
         target: Path of the target file.
+        directed: Keep the directions of the file, which lists each friendship once. If False, edges are undirected.
 
     Raises:
         DataError: The content of a file is not valid. The message names the file.
@@ -110,7 +126,7 @@ def read_language(name: str, edges: Path, features: Path, target: Path) -> Graph
         edges=pd.read_csv(edges)[["from", "to"]].to_numpy().T,
         y=rows["mature"].to_numpy(),
         classes=("not mature", "mature"),
-        undirected=True,
+        undirected=not directed,
         duplicates="merge",
         self_loops="drop",
     )
@@ -122,7 +138,8 @@ TWITCH = Benchmark(
         title="Twitch-explicit",
         nodes="streamers: DE 9,498, ENGB 7,126, ES 4,648, FR 6,549, PTBR 1,912, RU 4,385, TW 2,772",
         edges="mutual friendships, undirected: DE 153,138, ENGB 35,324, ES 59,382, FR 112,666, PTBR 31,299, "
-        "RU 37,304, TW 63,462; no self-loops, no duplicates",
+        "RU 37,304, TW 63,462; no self-loops, no duplicates; directed=True keeps "
+        "only the direction in the file, as EERM's code does",
         features="3,170 shared columns, multi-hot, sparse: games played and liked, location, streaming "
         "habits; an index that is repeated within a row counts once",
         labels="2 classes, whether the streamer uses explicit language; mature: DE 5,742, ENGB 3,888, "
@@ -148,4 +165,5 @@ TWITCH = Benchmark(
     ),
     files=files,
     read=read,
+    later_options={"directed": False},
 )

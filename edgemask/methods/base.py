@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgemask.config import HyperParameter, Recipe, resolve_hparams
+from edgemask.config import BACKBONES, HyperParameter, Recipe, resolve_hparams
 from edgemask.errors import InputError
 from edgemask.methods.execution import Execution, Means, Record, floats, seeded
 from edgemask.methods.sources import Pairs, Source
@@ -60,6 +60,11 @@ class Method(Execution, ABC):
     def __init__(self, recipe: Recipe, num_features: int, num_classes: int, seed: int, device: torch.device):
         if recipe.loss != "cross-entropy" and not self.any_loss:
             raise InputError(f"{type(self).__name__} supports only loss = 'cross-entropy', got {recipe.loss!r}")
+        if recipe.batch_size is not None and BACKBONES[recipe.backbone].batch_norm:
+            raise InputError(
+                f"backbone = {recipe.backbone!r} normalises with statistics of all nodes: batch_size must be None, got "
+                f"{recipe.batch_size}"
+            )
         self.recipe, self.seed, self.device = recipe, seed, device
         self.hparams = resolve_hparams(self.hyper, dict(recipe.hyper))
         self.num_features, self.num_classes = num_features, num_classes

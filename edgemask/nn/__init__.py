@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgemask.nn.egc import EGC
     from edgemask.nn.gat import MaskedGAT as GAT
     from edgemask.nn.gcn import GCN
+    from edgemask.nn.gcn_sum import GCNSum
     from edgemask.nn.gin import GIN
     from edgemask.nn.gpr import GPR
     from edgemask.nn.masknet import MaskNet
@@ -41,6 +42,7 @@ _PATHS = {
     "SAGE": "sage.SAGE",
     "SGC": "sgc.SGC",
     "Edges": "tensors.Edges",
+    "GCNSum": "gcn_sum.GCNSum",
     "MaskNet": "masknet.MaskNet",
     "Mix": "mix.Mix",
     "SparseMatrix": "tensors.SparseMatrix",
@@ -58,6 +60,7 @@ __all__ = [
     "SAGE",
     "SGC",
     "Edges",
+    "GCNSum",
     "MaskNet",
     "Mix",
     "SparseMatrix",

@@ -10,7 +10,7 @@ import pytest
 
 from edgemask.data.store import Store
 from edgemask.data.twitch import TWITCH, read_language
-from edgemask.errors import DataError
+from edgemask.errors import DataError, InputError
 from edgemask.graph import Graph
 
 COUNTS = {  # nodes, undirected edges, mature
@@ -56,6 +56,7 @@ def small(
     edges: str = "0,1\n1,2\n2,1\n2,2\n",
     features: dict[str, list[int]] | None = None,
     target: str = "90,5,True,1,False,2\n91,5,False,1,False,0\n92,5,True,1,True,1\n",
+    directed: bool = False,
 ) -> Graph:
     """Write a network of three people in the public layout, with unsorted rows."""
     words = {"1": [5], "0": [3169, 7, 7], "2": []} if features is None else features
@@ -66,11 +67,30 @@ def small(
     }
     for name, text in texts.items():
         (folder / name).write_text(text)
-    return read_language("XX", *(folder / name for name in texts))
+    return read_language("XX", *(folder / name for name in texts), directed=directed)
 
 
 def test_edges_are_undirected_and_distinct_without_self_loops(tmp_path: Path) -> None:
     assert small(tmp_path).edges.T.tolist() == [[1, 0], [0, 1], [2, 1], [1, 2]]
+
+
+def test_directed_edges_have_only_the_directions_of_the_file(tmp_path: Path) -> None:
+    graph = small(tmp_path, edges="0,1\n2,1\n2,2\n", directed=True)
+    assert graph.edges.T.tolist() == [[0, 1], [2, 1]]
+
+
+def test_the_directed_networks_have_each_friendship_once(store: Store) -> None:
+    graph = TWITCH.load(["PTBR"], store=store, directed=True)["PTBR"]
+    assert graph.num_edges == COUNTS["PTBR"][1]
+    assert not graph.is_undirected
+    with pytest.raises(InputError, match="twitch: directed must be True or False, got 'yes'"):
+        TWITCH.load(["PTBR"], store=store, directed="yes")
+
+
+def test_records_hold_the_option_only_if_edges_are_directed() -> None:
+    protocol = TWITCH.protocols[0]
+    assert TWITCH.options_under(protocol, {}) == TWITCH.options_under(protocol, {"directed": False}) == {}
+    assert TWITCH.options_under(protocol, {"directed": True}) == {"directed": True}
 
 
 def test_labels_are_ordered_by_new_id(tmp_path: Path) -> None:

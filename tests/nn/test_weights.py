@@ -62,6 +62,16 @@ def dense_gcn(net, x, a):
     return x
 
 
+def dense_gcn_sum(net, x, a):
+    a = a - torch.eye(N)
+    for i, (linear, bias) in enumerate(zip(net.linears, net.biases, strict=True)):
+        x = a @ (x @ linear.weight) + bias
+        if i < len(net.norms):
+            norm = net.norms[i]
+            x = F.relu((x - norm.mean) * (norm.variance + 1e-5).rsqrt() * norm.scale + norm.shift)
+    return x
+
+
 def dense_sgc(net, x, a):
     return torch.linalg.matrix_power(normalised(a), net.rounds) @ x @ net.linear.weight + net.bias
 
@@ -134,7 +144,7 @@ def dense_gat(net, x, a):
 def test_logits_equal_the_dense_formula_with_mask_times_weight(backbone, gate):
     net, edges, x = network(backbone, gate), weighted_edges(), torch.randn(N, INPUTS)
     s = torch.rand(edges.num_real)
-    dense = globals()[f"dense_{backbone}"]
+    dense = globals()[f"dense_{backbone.replace('-', '_')}"]
     for mask in (None, s):
         expected = dense(net, x, adjacency(edges, torch.ones_like(s) if mask is None else mask))
         torch.testing.assert_close(net(x, edges, mask=mask), expected)
