@@ -211,7 +211,7 @@ def _expanded(file: BinaryIO, variable: _Variable, order: str, total: int, path:
         rest = stream.decompress(stream.unconsumed_tail, 1)
     except (zlib.error, struct.error) as error:
         raise GraphError(f"{damaged} ({error})") from error
-    if rest or not stream.eof or len(content) != size:
+    if rest or stream.unused_data or not stream.eof or len(content) != size:
         raise GraphError(f"{damaged}: its compressed part does not have {size:,} bytes")
     return memoryview(content)
 

@@ -9,13 +9,30 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from edgemask.data.forms import decoded, error_prefix, read_info, take
+from edgemask.data.archive import Field, read_arrays
+from edgemask.data.forms import decoded, error_prefix, take
 from edgemask.errors import GraphError
 from edgemask.graph import Graph
 from edgemask.runtime.atomic import replacing
+from edgemask.schema import TEXT, Fields, Items, parse
 
 NAMES = ("feature_names", "text_columns")  # optional keys of `info`
 OPTIONAL = ("y", "weights", "node_ids")  # optional fields
+FIELDS = {
+    "info": Field("U", (0,)),
+    "x": Field("fiub", (2,), 4),
+    "x_data": Field("fiub", (1,), 4),
+    "x_indices": Field("iu", (1,), 4),
+    "x_indptr": Field("iu", (1,), 4),
+    "x_shape": Field("iu", (1,)),
+    "edges": Field("iu", (2,), 8),
+    "masks": Field("b", (2,)),
+    "y": Field("iufbU", (1, 2), 8),
+    "weights": Field("fiub", (1, 2), 4),
+    "node_ids": Field("iuU", (1,), 8),
+}
+TEXTS = Items(TEXT)
+INFO = Fields({"name": TEXT, "classes": TEXTS, "masks": TEXTS}, dict.fromkeys(NAMES, TEXTS))
 
 
 def write_npz(graph: Graph, path: str | Path) -> None:
@@ -57,38 +74,33 @@ def read_npz(path: str | Path, name: str | None = None, **options: Any) -> Graph
     Raises:
         GraphError: The file is damaged, a field is missing or unknown, or the graph is not valid.
     """
-
-    def read_fields(file: Any) -> dict[str, Any]:
-        with np.load(file, allow_pickle=False) as archive:
-            return {field: archive[field] for field in archive.files}
-
     with error_prefix(path):
-        fields = decoded(path, ".npz archive", read_fields)
-        types: dict[str, type] = {"name": str, "classes": list, "masks": list, **dict.fromkeys(NAMES, list)}
-        info = read_info(str(take(fields, "info")), "info", types)
-        for key in types.keys() - info.keys() - {*NAMES}:
-            raise GraphError(f"info: {key!r} is missing")
+        fields = decoded(path, ".npz archive", lambda file: read_arrays(file, FIELDS, path))
+        info = parse(str(take(fields, "info")), INFO, "info")
         edges, masks = take(fields, "edges"), take(fields, "masks")
-        optional = {field: fields.pop(field, None) for field in OPTIONAL}
-        if masks.ndim != 2 or len(masks) != len(info["masks"]):
+        optional = {field: fields.get(field) for field in OPTIONAL}
+        if len(masks) != len(info["masks"]):
             raise GraphError(
                 f"masks: expected {len(info['masks'])} rows, one per name in info, got shape {masks.shape}"
             )
-        if "x" in fields:
-            x = fields.pop("x")
-        else:
-            data, *index = (take(fields, f"x_{part}") for part in ("data", "indices", "indptr", "shape"))
-            if any(part.dtype.kind not in "iu" for part in index):
-                raise GraphError("x_indices, x_indptr and x_shape must be integers")
-            indices, indptr, shape = index
-            try:
-                x = sp.csr_array((data, indices, indptr), shape=tuple(shape))
-            except (ValueError, TypeError) as error:
-                raise GraphError(
-                    f"x_data, x_indices, x_indptr and x_shape are not a valid CSR matrix: {error}"
-                ) from error
-        if fields:
-            raise GraphError(f"unknown field {min(fields)!r}")
+        x = fields["x"] if "x" in fields else _csr(fields)
         masks_by_name = dict(zip(info["masks"], masks, strict=True))
         names: dict[str, Any] = {key: tuple(info[key]) for key in ("classes", *NAMES) if key in info}
         return Graph(name or info["name"], x, edges, masks=masks_by_name, **optional, **names, **options)
+
+
+def _csr(fields: dict[str, Any]) -> Any:
+    """Return sparse features after checking that their parts fit each other."""
+    data, indices, indptr, shape = (take(fields, f"x_{part}") for part in ("data", "indices", "indptr", "shape"))
+    rows, columns = shape.tolist() if len(shape) == 2 else (-1, -1)
+    if rows < 0 or columns < 0 or len(indptr) != rows + 1 or len(indices) != len(data):
+        raise GraphError(
+            "x_data, x_indices, x_indptr and x_shape are not a valid CSR matrix: a matrix of shape "
+            f"{tuple(shape.tolist())} with {len(data)} entries, {len(indices)} indices and {len(indptr)} row pointers"
+        )
+    with np.errstate(over="ignore"):  # `Graph` refuses infinite features
+        data = data.astype(np.float32)
+    try:
+        return sp.csr_array((data, indices, indptr), shape=(rows, columns))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise GraphError(f"x_data, x_indices, x_indptr and x_shape are not a valid CSR matrix: {error}") from error

@@ -181,6 +181,13 @@ def test_a_compressed_variable_cannot_expand_beyond_the_limit(monkeypatch: pytes
         read(bomb)
 
 
+def test_a_variable_cannot_swallow_the_next_one() -> None:
+    first, second = (compressed(variable(name, 6, (1, 1), ONE)) for name in "ab")
+    swallowing = struct.pack("<II", 15, len(first) - 8 + len(second)) + first[8:]
+    with pytest.raises(GraphError, match="the variable 'a' is damaged"):
+        read(matfile(swallowing, second))
+
+
 def test_a_size_that_zlib_cannot_reach_is_refused() -> None:
     lie = struct.pack("<II", 14, 2**32 - 8) + variable("a", 6, (1, 1), ONE)[8:]
     with pytest.raises(GraphError, match="is no matrix of 4,294,967,288 bytes"):
