@@ -139,7 +139,9 @@ def tempered(p: Array, temperature: float) -> Array:
     return np.asarray(powers / powers.sum(1, keepdims=True))
 
 
-def probabilities(method: Method, graph: Graph, alpha: float, *, seed: int = 0, cache: Cache | None = None) -> Array:
+def probabilities(
+    method: Method, graph: Graph, alpha: float, *, seed: int = 0, cache: Cache | None = None, of_labels: bool = False
+) -> Array:
     """Return the N × C class probabilities of a graph.
 
     Args:
@@ -148,19 +150,20 @@ def probabilities(method: Method, graph: Graph, alpha: float, *, seed: int = 0, 
         alpha: Strength of the propagation of logits over the graph; 0 for none.
         seed: Seed of the sample of enriched edges, if the recipe predicts on the enriched graph.
         cache: Where enrichment is cached.
+        of_labels: See `to_probabilities`.
 
     Raises:
         PredictionError: A logit or a probability is not finite.
     """
     domain = reading_domain(method.recipe, graph, method.device)
-    return smoothed(
-        method, domain, raw_logits(method, domain, reading_edges(method.recipe, domain, seed, cache)), alpha
-    )
+    logits = raw_logits(method, domain, reading_edges(method.recipe, domain, seed, cache))
+    return smoothed(method, domain, logits, alpha, of_labels=of_labels)
 
 
-def smoothed(method: Method, domain: GraphTensors, logits: Tensor, alpha: float) -> Array:
+def smoothed(method: Method, domain: GraphTensors, logits: Tensor, alpha: float, *, of_labels: bool = False) -> Array:
     """Return the N × C class probabilities of propagated logits; see `probabilities`."""
-    p = to_probabilities(method.recipe, propagate(domain.edges, logits, alpha, method.recipe.steps))
+    z = propagate(domain.edges, logits, alpha, method.recipe.steps)
+    p = to_probabilities(method.recipe, z, of_labels=of_labels)
     check_finite(method, domain.graph, p)
     return p
 
@@ -204,14 +207,20 @@ def _why_not_finite(method: Method, graph: Graph) -> str:
     )
 
 
-def to_probabilities(recipe: Recipe, logits: Tensor) -> Array:
+def to_probabilities(recipe: Recipe, logits: Tensor, *, of_labels: bool = False) -> Array:
     """Return class probabilities as a float64 array.
 
     They are the softmax of the logits or, for networks trained with `loss = "binary"`, their sigmoid, divided by its
     sum over the classes.
+
+    Args:
+        recipe: The recipe of the network.
+        logits: N × C logits.
+        of_labels: Do not divide by the sum, so that each value is the probability of one label, as thresholded metrics
+            need it.
     """
     p = activated(recipe, logits.double())
-    return normalised(p) if recipe.loss == "binary" else np.asarray(p.cpu().numpy())
+    return normalised(p) if recipe.loss == "binary" and not of_labels else np.asarray(p.cpu().numpy())
 
 
 def activated(recipe: Recipe, logits: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 A metric that is not defined for its input raises a `MetricError`. No metric changes its value, for example by reporting
 1 - AUC for an AUC below 0.5.
 
-The functions take labels `y` (N integers, or N × C for `hits`) and class probabilities `p` (N × C).
+The functions take labels `y` (N integers, or N × C for the metrics in `EVERY_LABEL`) and class probabilities `p`
+(N × C).
 """
 
 from __future__ import annotations
@@ -66,6 +67,22 @@ def hits(y: Array, p: Array) -> float:
     return float(y[np.arange(len(y)), p.argmax(1)].mean())
 
 
+def label_micro_f1(y: Array, p: Array) -> float:
+    """Return the F1 score over all pairs of a node and a class, predicted if the probability is above 1/2.
+
+    It is the multi-label score with thresholds. `y` is N × C.
+    """
+    return _f1(y > 0, p > 0.5)
+
+
+def label_macro_f1(y: Array, p: Array) -> float:
+    """Return the mean over all classes of their F1 scores, with a class predicted if its probability is above 1/2.
+
+    A class that occurs neither in the labels nor in the predictions counts as 0. `y` is N × C.
+    """
+    return float(np.mean([_f1(y[:, c] > 0, p[:, c] > 0.5) for c in range(y.shape[1])]))
+
+
 def _f1(truth: Array, predicted: Array) -> float:
     """Return the F1 score of two boolean arrays."""
     both, total = int((truth & predicted).sum()), int(truth.sum() + predicted.sum())
@@ -79,7 +96,16 @@ METRICS: dict[str, Callable[..., float]] = {
     "f1": class_f1,
     "roc_auc": roc_auc,
     "hits": hits,
+    "label_micro_f1": label_micro_f1,
+    "label_macro_f1": label_macro_f1,
 }
+THRESHOLDED = ("label_micro_f1", "label_macro_f1")  # metrics of each class's own probability
+EVERY_LABEL = ("hits", *THRESHOLDED)  # metrics that use all labels of a node
+
+
+def thresholded(metrics: Sequence[str]) -> bool:
+    """Return whether a metric compares the probability of each class with a threshold."""
+    return any(metric in THRESHOLDED for metric in metrics)
 
 
 def parse(metric: str) -> tuple[str, tuple[int, ...]]:
@@ -112,17 +138,24 @@ def scored_nodes(graph: Graph) -> Array:
 
 
 def score(
-    metrics: Sequence[str], graph: Graph, probabilities: Array, *, nodes: Array | None = None
+    metrics: Sequence[str],
+    graph: Graph,
+    probabilities: Array,
+    *,
+    nodes: Array | None = None,
+    of_labels: bool = False,
 ) -> dict[str, float]:
     """Compute metrics on the labelled nodes of a graph. If it has a mask `eval` or `test`, only its nodes are used.
 
-    If nodes have several labels, `hits` uses all of them, and the other metrics use the first one.
+    If nodes have several labels, `hits` and the thresholded metrics use all of them; the others use the first one.
 
     Args:
         metrics: Names of the metrics, such as `"accuracy"` or `"f1:1"`.
         graph: A graph with labels.
         probabilities: N × C class probabilities of all nodes.
         nodes: Boolean mask of the nodes to score. By default `scored_nodes(graph)`.
+        of_labels: Whether each probability is that of a label on its own, so that rows need not sum to 1. Thresholded
+            metrics need such probabilities; see `edgemask.inference.label_probabilities`.
 
     Returns:
         The values by metric.
@@ -145,13 +178,17 @@ def score(
         raise MetricError(f"graph {graph.name!r}: there are no labelled nodes to score")
     y, p = graph.y[nodes], probabilities[nodes]
     indicators = y if y.ndim == 2 else np.eye(graph.num_classes)[y]
-    classless = np.flatnonzero(nodes)[~indicators.any(1)]  # `hits` counts them as misses; other metrics need a label
+    classless = np.flatnonzero(nodes)[
+        ~indicators.any(1)
+    ]  # `EVERY_LABEL` counts them as misses; other metrics need a label
     result = {}
     for name in metrics:
         kind, argument = parse(name)
+        if kind in THRESHOLDED and not of_labels:
+            raise MetricError(f"metric {name!r} needs a probability of each label: it works with runs of a method only")
         if argument and argument[0] >= graph.num_classes:
             raise MetricError(f"metric {name!r}: graph {graph.name!r} has only {graph.num_classes} classes")
-        if kind != "hits" and len(classless):
+        if kind not in EVERY_LABEL and len(classless):
             raise MetricError(f"metric {name!r}: node {classless[0]} of graph {graph.name!r} has none of the classes")
-        result[name] = METRICS[kind](indicators if kind == "hits" else indicators.argmax(1), p, *argument)
+        result[name] = METRICS[kind](indicators if kind in EVERY_LABEL else indicators.argmax(1), p, *argument)
     return result

@@ -11,7 +11,7 @@ import numpy as np
 from edgemask.errors import GraphError, InputError, MetricError
 from edgemask.graph import Graph, collect
 from edgemask.legal import Legal
-from edgemask.metrics import parse, score
+from edgemask.metrics import parse, score, thresholded
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ class Exam:
 
         Args:
             target: Name of the target.
-            probabilities: N × C class probabilities of its nodes.
+            probabilities: N × C class probabilities of its nodes. If the protocol has a thresholded metric, the
+                probabilities of the labels, whose rows need not sum to 1.
 
         Returns:
             The values by metric.
@@ -140,7 +141,7 @@ class Exam:
         """
         if target not in self._answers:
             raise InputError(f"no target {target!r} (targets: {', '.join(self._answers)})")
-        return score(self._metrics, self._answers[target], probabilities)
+        return score(self._metrics, self._answers[target], probabilities, of_labels=thresholded(self._metrics))
 
 
 def leave_one_out(

@@ -134,6 +134,27 @@ def test_no_labelled_node_to_score() -> None:
             score(["accuracy"], graph(classes=2, **fields), np.eye(2))
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_thresholded_metrics_equal_scikit_learn(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    y = (rng.random((60, 4)) < 0.4).astype(int)
+    y[:, 0] |= ~y.any(1)
+    p = 0.7 * rng.random((60, 4)) + 0.3 * y
+    expected = {f"label_{how}_f1": f1_score(y, p > 0.5, average=how, zero_division=0) for how in ("micro", "macro")}
+    assert score(list(expected), graph(y, 4), p, of_labels=True) == pytest.approx(expected)
+
+
+def test_a_class_that_is_neither_a_label_nor_predicted_counts_as_0() -> None:
+    y, p = np.array([[1, 0, 0], [0, 1, 0]]), np.array([[0.9, 0.1, 0.1], [0.9, 0.6, 0.1]])
+    values = score(["label_micro_f1", "label_macro_f1"], graph(y, 3), p, of_labels=True)
+    assert values == pytest.approx({"label_micro_f1": 4 / 5, "label_macro_f1": (2 / 3 + 1 + 0) / 3})
+
+
+def test_thresholded_metrics_need_the_probabilities_of_labels() -> None:
+    with pytest.raises(MetricError, match="'label_micro_f1' needs a probability of each label"):
+        score(["label_micro_f1"], graph([0, 1], 2), np.eye(2))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_predictions_must_be_finite(value: float) -> None:
     p = np.eye(2)
@@ -149,7 +170,8 @@ def test_predictions_must_have_the_shape_of_the_labels() -> None:
 
 def test_tensors_are_accepted() -> None:
     y, p = task(0, 2)
-    assert score(list(NAMES), graph(y, 2), torch.tensor(p)) == score(list(NAMES), graph(y, 2), p)  # type: ignore[arg-type]
+    expected = score(list(NAMES), graph(y, 2), p, of_labels=True)
+    assert score(list(NAMES), graph(y, 2), torch.tensor(p), of_labels=True) == expected  # type: ignore[arg-type]
 
 
 NAMES = {"f1:1" if name == "f1" else name for name in METRICS}

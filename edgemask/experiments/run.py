@@ -24,6 +24,7 @@ from edgemask.experiments.records import Record, description
 from edgemask.graph import Array, Graph
 from edgemask.methods.registry import method_spec
 from edgemask.methods.sources import reading_domain
+from edgemask.metrics import thresholded
 from edgemask.protocol import Exam, Protocol
 from edgemask.runtime.device import peak_memory
 from edgemask.training.fit import ALL, Fit
@@ -117,6 +118,7 @@ def execute(
         raise DataError(f"protocol {run.protocol.name!r}: there is no data for any target ({targets})")
     protocol = replace(run.protocol, targets=present)
     training, exam = protocol.open(domains)
+    of_labels = thresholded(protocol.metrics)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     snapshots: list[tuple[int, float, dict[str, Array]]] = []
@@ -133,7 +135,7 @@ def execute(
             if not target_graphs:
                 tensors = [reading_domain(run.recipe, g, device) for g in training.targets]
                 target_graphs.extend(EvalGraph.of(t, trainer.method, cache) for t in tensors)
-            probabilities = {t.graph.name: trainer.probabilities(t) for t in target_graphs}
+            probabilities = {t.graph.name: trainer.probabilities(t, of_labels=of_labels) for t in target_graphs}
             for alpha in run.recipe.alpha:
                 snapshots.append((trainer.epoch, alpha, {name: p[alpha] for name, p in probabilities.items()}))
 
@@ -155,8 +157,8 @@ def execute(
     method, alpha = trainer.method, choice.alpha
 
     def predict() -> dict[str, Array]:
-        graphs = training.targets
-        return {g.name: inference.probabilities(method, g, alpha, seed=run.seed, cache=cache) for g in graphs}
+        settings: dict[str, Any] = {"seed": run.seed, "cache": cache, "of_labels": of_labels}
+        return {g.name: inference.probabilities(method, g, alpha, **settings) for g in training.targets}
 
     predictions = predict()
     predict_seconds = time.perf_counter() - start

@@ -19,7 +19,7 @@ from edgemask.inference import raw_logits, reading_edges, smoothed
 from edgemask.methods.base import Method, Source
 from edgemask.methods.edgemask import collapsed
 from edgemask.methods.execution import seeded
-from edgemask.metrics import score
+from edgemask.metrics import score, thresholded
 from edgemask.nn.tensors import Edges, GraphTensors
 from edgemask.runtime import checkpoint
 from edgemask.runtime.buffers import BufferPool, from_pool
@@ -166,15 +166,21 @@ class Trainer:
 
     def _scores(self) -> dict[float, float]:
         values: dict[float, list[float]] = {alpha: [] for alpha in self.method.recipe.alpha}
+        of_labels = thresholded((self.metric,))
         for evaluated in self.eval_graphs:
-            for alpha, p in self.probabilities(evaluated).items():
-                values[alpha].append(score((self.metric,), evaluated.graph, p)[self.metric])
+            for alpha, p in self.probabilities(evaluated, of_labels=of_labels).items():
+                values[alpha].append(score((self.metric,), evaluated.graph, p, of_labels=of_labels)[self.metric])
         return {alpha: float(np.mean(own)) for alpha, own in values.items()}
 
-    def probabilities(self, evaluated: EvalGraph) -> dict[float, Array]:
-        """Return a graph's class probabilities for each candidate strength, with the weights of `weights`."""
+    def probabilities(self, evaluated: EvalGraph, *, of_labels: bool = False) -> dict[float, Array]:
+        """Return a graph's class probabilities for each candidate strength, with the weights of `weights`.
+
+        Args:
+            evaluated: The graph.
+            of_labels: See `edgemask.inference.to_probabilities`.
+        """
         method, logits = self.method, self.logits(evaluated)
-        return {a: smoothed(method, evaluated.domain, logits, a) for a in method.recipe.alpha}
+        return {a: smoothed(method, evaluated.domain, logits, a, of_labels=of_labels) for a in method.recipe.alpha}
 
     def logits(self, evaluated: EvalGraph) -> Tensor:
         """Return a graph's logits before propagation, with the weights of `weights`."""

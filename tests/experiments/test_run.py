@@ -170,6 +170,21 @@ def test_selection_uses_the_first_metric(record):
     assert other["select"]["scores"] != record["select"]["scores"]
 
 
+def test_thresholded_metrics_get_the_sigmoid_of_each_label():
+    """The other metrics of the same weights are those of a run without thresholded metrics."""
+    metrics = ("label_micro_f1", "label_macro_f1", "micro_f1")
+    protocol = replace(PROTOCOL, metrics=metrics)
+    recipe = TINY.replace(loss="binary", mask=False, k=0, clusters=0, select="validation", alpha=(0.0,))
+    run = replace(RUN, method="erm-gcn", protocol=protocol, recipe=recipe, also=("oracle",))
+    trained = execute(run, DOMAINS, device=CPU)
+    plain = execute(replace(run, protocol=replace(protocol, metrics=("micro_f1",))), DOMAINS, device=CPU)
+    last = [r["rules"]["last"]["metrics"]["gamma"] for r in (trained, plain)]
+    assert last[0]["micro_f1"] == last[1]["micro_f1"]
+    assert 0 < last[0]["label_micro_f1"] != last[0]["micro_f1"]
+    assert trained["curves"]["select 0"] != plain["curves"]["select 0"]
+    assert trained["rules"][ORACLE]["metrics"]["gamma"].keys() == set(metrics)
+
+
 def test_a_protocol_whose_sources_are_missing_is_reported_not_run(tmp_path: Path):
     store = Store(tmp_path, offline=True)
     bench = benchmark("facebook100")
