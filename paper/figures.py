@@ -43,6 +43,8 @@ from edgemask.report.figure_style import (
     svg,
     write_caption,
 )
+from edgemask.report.render import plain_text
+from edgemask.report.statistics import ranking
 from edgemask.runtime.atomic import replacing
 from paper.growth import COLUMNS
 from paper.runs import OTHERS
@@ -210,6 +212,51 @@ def inference(store: ResultStore) -> Figure:
     }
     about = "Recipe robust on the citation networks. Rows: graph on which the target is classified, its mask, weights."
     return dot_grid(cells, about=about)
+
+
+# ---- mean ranks --------------------------------------------------------------------------------------------
+
+
+@drawing
+def adaptive(store: ResultStore) -> Figure:
+    """Draw the mean ranks of `auto` and its candidates."""
+    return mean_ranks(tables("adaptive", store)[0])
+
+
+def mean_ranks(table: Comparison) -> Figure:
+    """Draw the mean rank of every row of a table, with bars that join rows within the critical difference.
+
+    Args:
+        table: A table that ranks its rows.
+
+    Raises:
+        InputError: Fewer than two rows or columns of the table are complete.
+    """
+    ranks = ranking(table)
+    if ranks is None:
+        raise InputError(f"{table.title}: fewer than two rows or columns are complete, so there are no mean ranks")
+    order, groups = [r.row for r in ranks.ranks], ranks.cliques
+    figure = Figure(figsize=(WIDTH, 0.9 + 0.175 * len(order)), layout="constrained")
+    axes = figure.subplots()
+    for place, rank in enumerate(ranks.ranks):
+        look = LOOKS[rank.row == table.reference]
+        axes.plot(rank.mean, place, look.marker, color=look.colour, markersize=4.5)
+    means = {r.row: r.mean for r in ranks.ranks}
+    for group in groups:
+        x = np.linspace(means[group[0]], means[group[-1]], 2)
+        axes.plot(x, [order.index(group[0])] * 2, color=FAINT, linewidth=2.5, zorder=0, solid_capstyle="round")
+    axes.set_yticks(range(len(order)), [plain_text(row) for row in order])
+    axes.set_ylim(len(order) - 0.5, -0.5)
+    axes.set_xlabel("mean rank (1 is best)")
+    axes.grid(axis="x", color=FAINT, linewidth=0.5)
+    text = (
+        f"Mean ranks over {len(ranks.columns)} columns. A bar starts at a row and reaches to the last row that is "
+        f"closer than Nemenyi's critical difference, {ranks.critical_difference:.2f} ranks at the level 0.05."
+    )
+    if ranks.rows_left_out or ranks.columns_left_out:
+        text += " Incomplete, left out: " + ", ".join((*ranks.columns_left_out, *ranks.rows_left_out)) + "."
+    write_caption(figure, text)
+    return figure
 
 
 # ---- effects of enrichment and mask ------------------------------------------------------------------------

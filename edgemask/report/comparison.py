@@ -86,6 +86,8 @@ class Comparison:
         decimals: Decimals to print.
         reference: The row that every other row is tested against, such as ERM. Empty if there is none.
         tested: The columns of scores that the tests compare.
+        ranked: The columns over which rows are ranked. Empty if they are not.
+        over_seeds: Whether the values are scores over seeds. Other values are not compared with the majority class.
         findings: Sentences about the differences between our results and the paper's.
     """
 
@@ -100,6 +102,8 @@ class Comparison:
     reference: str = ""
     tested: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
+    ranked: tuple[str, ...] = ()
+    over_seeds: bool = True
 
     def cell(self, row: str, column: str) -> Cell:
         """Return a cell, marked if it equals the majority class; an empty one if `cells` does not have it."""
@@ -108,8 +112,8 @@ class Comparison:
 
     @property
     def has_majority(self) -> bool:
-        """Whether the table has a row of the majority class."""
-        return MAJORITY in self.rows
+        """Whether the table has a row of scores of the majority class."""
+        return self.over_seeds and MAJORITY in self.rows
 
     def _equals_majority(self, row: str, column: str) -> bool:
         """Return whether all values of a cell equal those of the majority class, which are the same for all seeds."""

@@ -135,7 +135,7 @@ def best_cells(c: Comparison) -> set[tuple[str, str]]:
 def caption(c: Comparison) -> str:
     """Return a sentence that explains the numbers: seeds, brackets, bold type and marks."""
     cells = [c.cell(row, column) for row in c.rows if row != MAJORITY for column in c.columns]
-    counts = sorted({len(cell.by_seed) for cell in cells if cell.values})
+    counts = sorted({len(cell.by_seed) for cell in cells if cell.values and c.over_seeds})
     parts = []
     if counts:
         several, deviations = counts[-1] > 1, any(not math.isnan(cell.std) for cell in cells)

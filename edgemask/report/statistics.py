@@ -1,4 +1,4 @@
-"""Statistics of paired differences: bootstrap intervals, sign-flip tests, Holm's correction, comparison of table rows.
+"""Statistics of tables: intervals and tests of paired differences, and the mean ranks of rows with their tests.
 
 All results are deterministic: they depend only on the input and a seed.
 """
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.stats
 
 from edgemask.errors import InputError
-from edgemask.report.comparison import Comparison, Unit
+from edgemask.report.comparison import Cell, Comparison, Unit
 
 Floats = npt.NDArray[np.float64]
 
@@ -21,6 +21,7 @@ LEVEL = 0.95  # of the intervals
 EXACT_UP_TO = 16  # number of pairs up to which all 2^n sign patterns are counted
 DRAWS = 2**16 - 1  # random patterns for more pairs; with the observed pattern there are 2^16
 BLOCK = 1 << 20  # random signs in memory at a time
+DIGITS = 9  # decimals to which values are rounded before they are ranked
 TIE = 1e-9  # relative tolerance: sums of the same differences in another order differ by rounding
 REFERENCE, BEST = "reference", "best other"
 
@@ -229,3 +230,242 @@ def _corrected(family: Iterable[Versus]) -> list[Versus]:
     p: Mapping[frozenset[str], float] = {frozenset((v.row, v.other)): v.p for v in members if v.pairs}
     adjusted = dict(zip(p, holm(list(p.values())), strict=True))
     return [replace(v, adjusted=adjusted[frozenset((v.row, v.other))]) if v.pairs else v for v in members]
+
+
+# ---- mean ranks ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Friedman:
+    """The Friedman test of the hypothesis that all rows have the same mean rank.
+
+    Args:
+        chi2: Friedman's statistic, corrected for ties.
+        p_chi2: Its p-value by the χ² distribution.
+        f: The statistic of Iman and Davenport, which is less conservative.
+        p: Its p-value by the F distribution.
+    """
+
+    chi2: float
+    p_chi2: float
+    f: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The ranks of one row, and its signed-rank test against the row with the best mean rank.
+
+    Args:
+        row: Name of the row.
+        by_column: Rank of the row in each column; 1 is best.
+        p: The p-value of the signed-rank test against the best row; NaN for that row itself.
+        adjusted: The p-value with Holm's correction over all pairs of rows.
+    """
+
+    row: str
+    by_column: Mapping[str, float]
+    p: float = float("nan")
+    adjusted: float = float("nan")
+
+    @property
+    def mean(self) -> float:
+        """Mean rank over the columns."""
+        return float(np.mean(list(self.by_column.values())))
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The mean ranks of the rows of a table over some of its columns.
+
+    Args:
+        ranks: The ranked rows, best first.
+        columns: The columns over which they are ranked.
+        rows_left_out: Rows without a value in one of these columns, or without runs of one of its protocols.
+        columns_left_out: Columns that fewer than half of the rows have.
+        critical_difference: Nemenyi's critical difference of two mean ranks at the level 0.05.
+        friedman: The test of all rows together.
+    """
+
+    ranks: tuple[Rank, ...]
+    columns: tuple[str, ...]
+    rows_left_out: tuple[str, ...]
+    columns_left_out: tuple[str, ...]
+    critical_difference: float
+    friedman: Friedman
+
+    @property
+    def cliques(self) -> list[tuple[str, ...]]:
+        """The largest groups of rows whose mean ranks differ by less than the critical difference, best first."""
+        groups: list[tuple[str, ...]] = []
+        for first in self.ranks:
+            near = [r.row for r in self.ranks if 0 <= r.mean - first.mean < self.critical_difference]
+            if len(near) > 1 and not (groups and set(near) <= set(groups[-1])):
+                groups.append(tuple(near))
+        return groups
+
+
+def friedman(ranks: Floats) -> Friedman:
+    """Return the Friedman test of ranks, with the correction of Iman and Davenport.
+
+    Args:
+        ranks: The ranks, one row per block (column of a table) and one column per treatment (row of a table). Tied
+            values share the mean of their ranks.
+
+    Raises:
+        InputError: There are fewer than two blocks or two treatments.
+    """
+    blocks, treatments = ranks.shape
+    if blocks < 2 or treatments < 2:
+        raise InputError(f"the Friedman test needs at least 2 × 2 ranks, got {blocks} × {treatments}")
+    centre = (treatments + 1) / 2
+    within = float(((ranks - centre) ** 2).sum())
+    if within == 0:  # all values of every block are tied
+        return Friedman(0.0, 1.0, 0.0, 1.0)
+    chi2 = (treatments - 1) * float(((ranks - centre).sum(0) ** 2).sum()) / within
+    rest = blocks * (treatments - 1) - chi2
+    f = (blocks - 1) * chi2 / rest if rest > TIE else float("inf")
+    p = float(scipy.stats.f.sf(f, treatments - 1, (treatments - 1) * (blocks - 1)))
+    return Friedman(chi2, float(scipy.stats.chi2.sf(chi2, treatments - 1)), f, p)
+
+
+def critical_difference(treatments: int, blocks: int, level: float = LEVEL) -> float:
+    """Return Nemenyi's critical difference: mean ranks that differ by more are different with the given confidence.
+
+    It is the quantile of the studentized range, divided by √2, times √(k(k+1)/(6N)) for k treatments and N blocks.
+
+    >>> round(critical_difference(4, 14), 2)
+    1.25
+    """
+    quantile = float(scipy.stats.studentized_range.ppf(level, treatments, np.inf)) / np.sqrt(2)
+    return float(quantile * np.sqrt(treatments * (treatments + 1) / (6 * blocks)))
+
+
+def signed_rank_test(differences: Sequence[float] | Floats) -> float:
+    """Return the two-sided p-value of the exact Wilcoxon signed-rank test of paired differences.
+
+    Tied differences share the mean of their ranks. Zeros are ranked and then left out (Pratt). All sign patterns are
+    counted, so the p-value is exact with ties too.
+
+    Raises:
+        InputError: The differences are not a list of finite numbers.
+
+    >>> signed_rank_test([1.0, 2.0, 0.5, 4.0, 3.0])
+    0.0625
+    """
+    d = _checked(differences)
+    doubled = np.rint(2 * scipy.stats.rankdata(np.abs(d))).astype(np.int64)  # whole numbers even with ties
+    doubled, positive = doubled[d != 0], d[d != 0] > 0
+    total = int(doubled.sum())
+    patterns = np.zeros(total + 1)  # share of the sign patterns by the sum of the positive ranks
+    patterns[0] = 1.0
+    for rank in doubled:
+        shifted = np.concatenate([np.zeros(rank), patterns[: len(patterns) - rank]])
+        patterns = (patterns + shifted) / 2
+    least = abs(2 * int(doubled[positive].sum()) - total)
+    return float(min(1.0, patterns[np.abs(2 * np.arange(total + 1) - total) >= least].sum()))
+
+
+def ranking(comparison: Comparison) -> Ranking | None:
+    """Rank the rows of a table in each of its ranked columns, and compare their mean ranks.
+
+    A row's value in a column is its mean. Values that are equal up to rounding share the mean of their ranks. Only
+    complete rows and columns take part: columns that fewer than half of the rows have are left out first, then the rows
+    that lack one of the other columns. A row has a column if it has a run under each of the protocols that other rows
+    have there. Rows without any value, such as published figures, are not mentioned.
+
+    Returns:
+        The mean ranks, or None if the table ranks nothing or has fewer than two complete rows or columns.
+
+    Raises:
+        InputError: A ranked column is not in the table.
+    """
+    for name in comparison.ranked:
+        if name not in comparison.columns:
+            raise InputError(f"table {comparison.name!r} has no ranked column {name!r}")
+    protocols = {
+        (row, c): {protocol for protocol, _ in comparison.cell(row, c).values}
+        for row in comparison.rows
+        for c in comparison.ranked
+    }
+    every = {c: set.union(*(protocols[row, c] for row in comparison.rows)) for c in comparison.ranked}
+    has = {row: {c for c in every if every[c] and protocols[row, c] == every[c]} for row in comparison.rows}
+    has = {row: columns for row, columns in has.items() if columns}
+    columns = [c for c in comparison.ranked if 2 * sum(c in own for own in has.values()) >= len(has)]
+    rows = [row for row, own in has.items() if own >= set(columns)]
+    sign = {"high": -1, "low": 1}.get(comparison.best)
+    if sign is None or len(columns) < 2 or len(rows) < 2:
+        return None
+    means = np.array([[sign * comparison.cell(row, c).mean for row in rows] for c in columns]).round(DIGITS)
+    ranks = np.apply_along_axis(scipy.stats.rankdata, 1, means)
+    order = np.argsort(ranks.mean(0), kind="stable")
+    pairs = {
+        (i, j): signed_rank_test(means[:, i] - means[:, j]) for place, i in enumerate(order) for j in order[place + 1 :]
+    }
+    adjusted = dict(zip(pairs, holm(list(pairs.values())), strict=True))
+    best = order[0]
+    return Ranking(
+        tuple(
+            Rank(
+                rows[i],
+                dict(zip(columns, ranks[:, i].tolist(), strict=True)),
+                *((pairs[best, i], adjusted[best, i]) if i != best else ()),
+            )
+            for i in order
+        ),
+        tuple(columns),
+        tuple(row for row in has if row not in rows),
+        tuple(c for c in comparison.ranked if c not in columns),
+        critical_difference(len(rows), len(columns)),
+        friedman(ranks),
+    )
+
+
+RANKS_ABOUT = (
+    "Mean ranks of the rows over {columns} columns of the table above; rank 1 is the best value of a column, and equal "
+    "values share a rank. Friedman test of equal mean ranks: χ² = {chi2:.1f} (p {p_chi2}), with the correction of Iman "
+    "and Davenport F = {f:.2f} (p {p}). Nemenyi's critical difference at the level 0.05 is {difference:.2f}: mean "
+    "ranks that are closer are not told apart. The p-values are those of exact signed-rank tests against the first "
+    "row, as they are and with Holm's correction over all pairs of rows. The columns count as independent, although "
+    "some share sources. {left_out}"
+)
+
+
+def ranking_table(comparison: Comparison) -> Comparison | None:
+    """Return the mean ranks of a table's rows as a table, or None if `ranking` has none."""
+    ranks = ranking(comparison)
+    if ranks is None:
+        return None
+    columns = "mean rank", "distance to the first row", "p", "p, Holm"
+    cells = {}
+    for rank in ranks.ranks:
+        cells[rank.row, columns[0]] = Cell({(c, 0): r for c, r in rank.by_column.items()}, deviation=False)
+        numbers = rank.mean - ranks.ranks[0].mean, rank.p, rank.adjusted
+        for column, number in zip(columns[1:], numbers, strict=True):
+            if rank is not ranks.ranks[0]:
+                cells[rank.row, column] = Cell({("", 0): number}, deviation=False)
+    test, left_out = ranks.friedman, []
+    if ranks.columns_left_out:
+        left_out.append(
+            f"Columns left out, because fewer than half of the rows have them: {', '.join(ranks.columns_left_out)}."
+        )
+    if ranks.rows_left_out:
+        left_out.append(f"Rows left out, because they lack some of these columns: {', '.join(ranks.rows_left_out)}.")
+    about = RANKS_ABOUT.format(
+        columns=len(ranks.columns),
+        chi2=test.chi2,
+        p_chi2=_p_text(test.p_chi2),
+        f=test.f,
+        p=_p_text(test.p),
+        difference=ranks.critical_difference,
+        left_out=" ".join(left_out),
+    )
+    title = f"Mean ranks: {comparison.title}"
+    rows = tuple(r.row for r in ranks.ranks)
+    return Comparison(
+        comparison.name, title, about.rstrip(), rows, columns, cells, best="", decimals=3, over_seeds=False
+    )
+
+
+def _p_text(p: float) -> str:
+    return "< 0.0001" if p < 0.0001 else f"= {p:.4f}"

@@ -17,6 +17,7 @@ from edgemask.experiments.majority import MajorityRun
 from edgemask.experiments.records import Record, ResultStore, Task
 from edgemask.experiments.run import Run
 from edgemask.report.comparison import ABSENT, PUBLISHED, Cell, Comparison
+from edgemask.report.statistics import ranking_table
 from edgemask.training.candidates import DEFAULTS
 
 SEEDS = 5  # seeds of a run in a table
@@ -141,6 +142,7 @@ class TableSpec:
     reference: str = ""
     tested: tuple[str, ...] = ()
     published: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
+    ranked: tuple[str, ...] = ()
 
     def comparison(self, name: str, store: ResultStore, absent: Collection[str]) -> Comparison:
         """Return the table of a store's records."""
@@ -161,6 +163,7 @@ class TableSpec:
             self.decimals,
             self.reference,
             self.tested,
+            ranked=self.ranked,
         )
 
 
@@ -192,7 +195,7 @@ class Suite:
         return list(by_text.values())
 
     def comparisons(self, store: ResultStore, absent: Collection[str] = ()) -> list[Comparison]:
-        """Return the tables of a store's records.
+        """Return the tables of a store's records. A table that ranks its rows is followed by their mean ranks.
 
         Args:
             store: The records.
@@ -204,5 +207,5 @@ class Suite:
             tables += self.made(store) if self.made else []
             if all(cell.absent in ("", ABSENT, PUBLISHED) for table in tables for cell in table.cells.values()):
                 tables[:1] = [replace(t, findings=self.findings) for t in tables[:1]]
-            store.derived[key] = tables
+            store.derived[key] = [shown for t in tables for shown in (t, ranking_table(t)) if shown]
         return list(store.derived[key])

@@ -26,17 +26,17 @@ from edgemask.experiments.records import Record, ResultStore, Task
 from edgemask.experiments.run import ORACLE
 from edgemask.report.comparison import Cell
 from edgemask.report.figure_style import LOOKS, RC, not_run, printed, svg
-from edgemask.report.statistics import bootstrap
+from edgemask.report.statistics import bootstrap, ranking
 from paper import figures
 from paper.figures import FIGURES, draw, save
 from paper.suites import SUITES, all_tasks
 
-LEVEL = {"citation": 0.72, "cora": 0.8, "photo": 0.9, "twitch": 0.6, "facebook100": 0.53}
+LEVEL = {"citation": 0.72, "cora": 0.8, "photo": 0.9, "twitch": 0.6, "facebook100": 0.53, "airports": 0.5}
 
 
 def fake(task: Task) -> Record:
     """Return a small but valid record of a task. The task determines its numbers."""
-    kind = repr((task.benchmark, task.folder, task.recipe.changes()))
+    kind = repr((task.benchmark, task.folder, task.recipe.changes(), getattr(task, "candidates", ())))
     kind_rng, seed_rng = (np.random.default_rng(zlib.crc32(text.encode())) for text in (kind, repr(task)))
     shared = {
         **task.describe(),
@@ -83,14 +83,17 @@ def fake(task: Task) -> Record:
         fall = 0.5 * np.exp(-np.arange(100) / (3 + 100 * kind_rng.random())) + 0.01 * seed_rng.random()
         for number, source in enumerate(task.protocol.sources):
             record["curves"][f"mask original {source}"] = [float(v) + 0.01 * number for v in fall]
-    if "oracle" in task.also:
+    if candidates := getattr(task, "candidates", ()):
+        record["select"] |= {"members": candidates[:1], "scores": {}, "expected": None}
+    also = getattr(task, "also", ())
+    if "oracle" in also:
         epochs = list(range(5, 101, 5))
         curve = {
             "epoch": epochs,
             "micro_f1": [float(level - 0.3 * np.exp(-e / 20) + 0.01 * seed_rng.random()) for e in epochs],
         }
         record["rules"][ORACLE] = {"epoch": 50, "alpha": 0.0, "metrics": metrics, "curve": curve}
-    if "theory" in task.also:
+    if "theory" in also:
         names = ("learned", "random", "ascent, best")
         record["theory"] = {
             "masks": {n: {"loss": 1 + seed_rng.random(), "kkt": {"gap": seed_rng.random()}} for n in names},
@@ -183,7 +186,7 @@ def test_every_expected_figure_exists():
     assert set(FIGURES) == {
         "flow", "knn_k_ablation", "spectral_k_ablation", "ablation_lambda", "results_citations",
         "results_cora_photo_fb_twitch", "two_by_two_ablation", "aug_effect_baselines", "subspace_enrichment",
-        "mask_prune_stats", "recipes", "collapse", "inference", "complexity", "theory",
+        "mask_prune_stats", "recipes", "collapse", "inference", "complexity", "theory", "adaptive",
     }  # fmt: skip
 
 
@@ -292,6 +295,14 @@ def test_filled_marks_are_the_means_of_the_tables_and_open_marks_the_papers_figu
     assert sorted(marks(figure, False, along)) == pytest.approx(means)
     quoted = {c.paper[0] for c in cells if c.paper and (c.values or name.endswith("k_ablation"))}
     assert set(marks(figure, True, along)) == quoted
+
+
+def test_mean_ranks_are_plotted_with_a_bar_per_group(store):
+    found = ranking(figures.tables("adaptive", store)[0])
+    figure = FIGURES["adaptive"](store)
+    assert marks(figure, False) == [rank.mean for rank in found.ranks]
+    assert len(slopes(figure.axes[0])) == len(found.cliques)
+    assert f"difference, {found.critical_difference:.2f} ranks" in caption_of(figure)
 
 
 def test_growth_is_plotted_as_measured(store):

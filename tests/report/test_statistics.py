@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import warnings
@@ -10,9 +11,23 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from edgemask.errors import InputError
 from edgemask.report import statistics
 from edgemask.report.comparison import Cell, Comparison
-from edgemask.report.statistics import Versus, bootstrap, compare, holm, paired_test, smallest_p
+from edgemask.report.render import csv_text, latex, markdown
+from edgemask.report.statistics import (
+    Versus,
+    bootstrap,
+    compare,
+    critical_difference,
+    friedman,
+    holm,
+    paired_test,
+    ranking,
+    ranking_table,
+    signed_rank_test,
+    smallest_p,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -324,3 +339,137 @@ def test_with_a_reference_that_was_not_run_all_rows_are_listed_without_pairs():
 def test_a_name_that_is_not_in_the_table_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         compare(table(LADDER, **settings))
+
+
+# ---- mean ranks --------------------------------------------------------------------------------------------
+
+
+def ranks_of(values) -> np.ndarray:
+    return np.apply_along_axis(scipy.stats.rankdata, 1, np.asarray(values, dtype=float))
+
+
+@pytest.mark.parametrize("values", [(0, 1000), (0, 4)])  # without and with ties
+def test_friedmans_statistic_is_that_of_scipy(values):
+    for seed in range(5):
+        x = np.random.default_rng(seed).integers(*values, (12, 6))
+        expected = scipy.stats.friedmanchisquare(*x.T)
+        test = friedman(ranks_of(x))
+        assert (test.chi2, test.p_chi2) == pytest.approx((expected.statistic, expected.pvalue))
+        assert test.f == pytest.approx(11 * test.chi2 / (12 * 5 - test.chi2))
+        assert test.p == pytest.approx(scipy.stats.f.sf(test.f, 5, 55))
+
+
+def test_the_friedman_test_of_a_published_example():
+    # Hollander and Wolfe, rounding first base: 22 blocks, 3 ways, statistic 11.1
+    table = [
+        *([5.40, 5.50, 5.55], [5.85, 5.70, 5.75], [5.20, 5.60, 5.50], [5.55, 5.50, 5.40], [5.90, 5.85, 5.70]),
+        *([5.45, 5.55, 5.60], [5.40, 5.40, 5.35], [5.45, 5.50, 5.35], [5.25, 5.15, 5.00], [5.85, 5.80, 5.70]),
+        *([5.25, 5.20, 5.10], [5.65, 5.55, 5.45], [5.60, 5.35, 5.45], [5.05, 5.00, 4.95], [5.50, 5.50, 5.40]),
+        *([5.45, 5.55, 5.50], [5.55, 5.55, 5.35], [5.45, 5.50, 5.55], [5.50, 5.45, 5.25], [5.65, 5.60, 5.40]),
+        *([5.70, 5.65, 5.55], [6.30, 6.30, 6.25]),
+    ]
+    test = friedman(ranks_of(table))
+    assert (test.chi2, test.p_chi2) == pytest.approx((11.1429, 0.003805), rel=1e-3)
+
+
+def test_extreme_ranks_have_a_friedman_test():
+    assert friedman(np.full((4, 3), 2.0)).p == 1
+    same = friedman(np.tile([1.0, 2.0, 3.0], (4, 1)))
+    assert same.chi2 == pytest.approx(8)
+    assert (same.f, same.p) == (math.inf, 0)
+    with pytest.raises(InputError, match=r"at least 2 × 2 ranks, got 1 × 3"):
+        friedman(np.ones((1, 3)))
+
+
+@pytest.mark.parametrize(  # Demšar, JMLR 2006, table 5: q for α = 0.05
+    ("treatments", "q"),
+    [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (6, 2.850), (7, 2.949), (8, 3.031), (9, 3.102), (10, 3.164)],
+)
+def test_the_critical_difference_has_the_published_values(treatments, q):
+    expected = q * math.sqrt(treatments * (treatments + 1) / (6 * 14))
+    assert critical_difference(treatments, 14) == pytest.approx(expected, rel=5e-4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 12, 30])
+def test_the_signed_rank_test_is_that_of_scipy(n):
+    d = np.random.default_rng(n).normal(0.3, 1, n)
+    assert signed_rank_test(d) == pytest.approx(scipy.stats.wilcoxon(d, mode="exact").pvalue)
+
+
+def test_the_signed_rank_test_counts_all_patterns_with_ties_and_zeros():
+    d = np.array([1.0, 1.0, -1.0, 2.0, 0.0, 2.0, 3.0])
+    ranks = scipy.stats.rankdata(np.abs(d)) * (d != 0)
+    observed = abs((np.sign(d) * ranks).sum())
+    sums = [abs((np.array(s) * ranks).sum()) for s in itertools.product((-1, 1), repeat=len(d))]
+    assert signed_rank_test(d) == pytest.approx(np.mean(np.array(sums) >= observed))
+    assert signed_rank_test([0.0, 0.0]) == 1
+
+
+def ranked_table(values: dict[str, list[float | None]], columns=("a", "b", "c"), **options) -> Comparison:
+    cells = {
+        (row, column): Cell({(column, 0): value})
+        for row, own in values.items()
+        for column, value in zip(columns, own, strict=True)
+        if value is not None
+    }
+    return Comparison("t", "Title", "", tuple(values), columns, cells, ranked=columns, **options)
+
+
+def test_rows_are_ranked_in_every_column_and_ties_share_a_rank():
+    found = ranking(ranked_table({"x": [1, 1, 3], "y": [3, 1 + 1e-13, 2], "z": [2, 5, 1]}))
+    assert {r.row: (r.mean, dict(r.by_column)) for r in found.ranks} == {
+        "y": (pytest.approx(5.5 / 3), {"a": 1, "b": 2.5, "c": 2}),
+        "z": (2, {"a": 2, "b": 1, "c": 3}),
+        "x": (pytest.approx(6.5 / 3), {"a": 3, "b": 2.5, "c": 1}),
+    }
+    assert math.isnan(found.ranks[0].p)
+    low = ranking(ranked_table({"x": [1, 1, 3], "y": [3, 1, 2], "z": [2, 5, 1]}, best="low"))
+    assert [r.row for r in low.ranks] == ["x", "z", "y"]
+
+
+def test_incomplete_rows_and_rare_columns_are_left_out_and_named():
+    table = ranked_table({"x": [1, 2, 9], "y": [2, 1, None], "z": [3, 3, None], "w": [1, None, None], "q": [None] * 3})
+    found = ranking(table)
+    assert (found.columns, found.columns_left_out, found.rows_left_out) == (("a", "b"), ("c",), ("w",))
+    assert [r.row for r in found.ranks] == ["z", "x", "y"]
+    about = ranking_table(table).about
+    assert "Columns left out, because fewer than half of the rows have them: c." in about
+    assert "Rows left out, because they lack some of these columns: w." in about
+    more = dict(table.cells) | {("z", "a"): Cell({("a", 0): 3.0, ("other protocol", 0): 3.0})}
+    assert ranking(dataclasses.replace(table, cells=more)) is None  # the others lack a protocol of `a`
+
+
+def test_a_table_without_ranked_columns_or_complete_rows_has_no_ranks():
+    assert ranking(dataclasses.replace(ranked_table({"x": [1, 2, 3]}), ranked=())) is None
+    assert ranking_table(ranked_table({"x": [1, 2, 3]})) is None
+    with pytest.raises(InputError, match="no ranked column 'd'"):
+        ranking(dataclasses.replace(ranked_table({"x": [1, 2, 3]}), ranked=("d",)))
+
+
+def test_the_p_values_of_ranks_are_corrected_over_all_pairs():
+    columns = tuple("abcdefgh")
+    rng = np.random.default_rng(0)
+    rows = {name: list(rng.normal(shift, 1, 8)) for name, shift in (("x", 9), ("y", 4), ("z", 0))}
+    first, *others = ranking(ranked_table(rows, columns)).ranks
+    pairs = [signed_rank_test(np.subtract(rows[a], rows[b])) for a, b in (("x", "y"), ("x", "z"), ("y", "z"))]
+    assert first.row == "x"
+    assert [r.p for r in others] == pairs[:2]
+    assert [r.adjusted for r in others] == holm(pairs)[:2]
+
+
+def test_cliques_join_rows_within_the_critical_difference():
+    columns = tuple(f"c{i}" for i in range(40))
+    found = ranking(ranked_table({str(v): [v] * 40 for v in range(6)}, columns))
+    assert found.critical_difference == pytest.approx(critical_difference(6, 40))
+    assert 1 < found.critical_difference < 2
+    assert found.cliques == [("5", "4"), ("4", "3"), ("3", "2"), ("2", "1"), ("1", "0")]
+
+
+def test_mean_ranks_are_a_table_in_every_format():
+    table = ranking_table(ranked_table({"x": [1, 1, 3], "majority class": [3, 1, 2], "z": [2, 5, 1]}))
+    assert table.rows == ("majority class", "z", "x")
+    assert "| z | 2.000 | 0.167 | 1.000 | 1.000 | – |" in markdown(table)
+    assert "seed" not in markdown(table)
+    assert "equals the majority class" not in markdown(table)
+    assert r"Iman and Davenport F = 0.06 (p = 0.9403)" in latex(table)
+    assert "z,mean rank,2," in csv_text(table)
