@@ -1,4 +1,4 @@
-"""The examples run, and so does every code block of two pages."""
+"""The examples run, and so does every block of code on two pages."""
 
 from __future__ import annotations
 
@@ -32,3 +32,19 @@ def test_the_code_on_a_page_runs(name: str) -> None:
     assert len(blocks) == page.count("```") / 2
     for block in blocks:  # later blocks use the names of earlier ones
         exec(block, names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("pyg_lists", 0.7), ("two_tables", 0.7), ("grid_search", 0.3)],  # chance is 0.33, 0.4 and 0.2
+)
+def test_a_short_script_works_at_once_and_beats_chance(name: str, least: float) -> None:
+    script = ROOT / "examples" / f"{name}.py"
+    code = script.read_text(encoding="utf-8").partition('"""\n')[2]
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 15
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    found = re.search(r"accuracy (?:on another graph )?([\d.]+)", done.stdout)
+    assert found is not None
+    assert float(found[1]) > least
+    assert done.stderr == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import warnings
 from typing import Any
 
@@ -53,6 +54,20 @@ def test_misspelt_names_are_refused_at_once(name: str, near: str) -> None:
         EdgeMaskClassifier(**{name: 3})
     with pytest.raises(TypeError, match=f"no parameter '{name}'"):
         EdgeMaskClassifier().set_params(**{name: 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("random_state", "; did you mean 'seed'?"),
+        ("learning_rate", "; did you mean 'lr'?"),
+        ("self_loops", "; it is an option of reading graphs: read={'self_loops': …}"),
+        ("label", "; it is an option of reading graphs: read={'label': …}"),
+    ],
+)
+def test_names_of_other_places_are_explained(name: str, end: str) -> None:
+    with pytest.raises(InputTypeError, match=f"EdgeMaskClassifier has no parameter '{name}'{re.escape(end)}$"):
+        EdgeMaskClassifier(**{name: 3})
 
 
 def test_a_clone_has_the_same_parameters_and_no_model() -> None:

@@ -139,8 +139,8 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
 READING: dict[str, Callable[[str, str], Any]] = {
     "name": _text,
     "undirected": _boolean,
-    "duplicates": _choice("error", "merge"),
-    "self_loops": _choice("error", "drop"),
+    "duplicates": _choice("error", "merge", "warn"),
+    "self_loops": _choice("error", "drop", "warn"),
     "isolated": _choice("allow", "error"),
     "features": _texts,
     "label": _text,

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 
 from edgemask.config import Recipe
 from edgemask.errors import InputError, InputTypeError
+from edgemask.graph.frames import OPTIONS
 from edgemask.legal import did_you_mean, is_number
 from edgemask.methods.registry import METHODS
 from edgemask.metrics import parse
@@ -21,6 +22,7 @@ AUTO = "auto"
 PARAMETERS = ("method", "recipe", "candidates", "budget", "max_members", "jobs", "seed", "device", "metric")
 OWN = (*PARAMETERS, "read", "scale", "verbose")
 SETTINGS = tuple(f.name for f in dataclasses.fields(Recipe) if f.name != "hyper")
+SYNONYMS = {"random_state": "seed", "learning_rate": "lr", "max_iter": "epochs", "n_jobs": "jobs"}  # of other libraries
 HYPER = frozenset(name for spec in METHODS.values() for name in spec.make.hyper) - {*OWN}
 
 
@@ -171,6 +173,10 @@ def _known(name: str) -> str:
     """
     if name not in HYPER:
         near = did_you_mean(name, [*OWN, *SETTINGS, *sorted(HYPER)])
+        if name in OPTIONS:
+            near = f"; it is an option of reading graphs: read={{{name!r}: …}}"
+        elif name in SYNONYMS:
+            near = f"; did you mean {SYNONYMS[name]!r}?"
         raise InputTypeError(f"EdgeMaskClassifier has no parameter {name!r}{near}")
     return name
 

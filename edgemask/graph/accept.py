@@ -107,6 +107,8 @@ def is_sequence(values: Any) -> bool:
     """Return whether a value is a sequence of graphs, not one graph."""
     if isinstance(values, tuple):
         return not values or isinstance(values[0], Graph | tuple | str | Path) or library(values[0]) in GRAPHS
+    if library(values) == "torch_geometric":
+        return hasattr(values, "__getitem__") and not hasattr(values, "to_dict")  # a dataset
     if isinstance(values, np.ndarray):
         return values.dtype.kind in "OU" and values.ndim == 1
     return isinstance(values, Sequence | ValuesView | Iterator) and not isinstance(values, str)

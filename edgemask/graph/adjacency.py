@@ -13,7 +13,8 @@ from edgemask.errors import GraphError
 def fields(x: Any, matrix: Any, y: Any, name: str) -> dict[str, Any]:
     """Return the arguments `edges`, `weights` and, if nothing else gives the number of nodes, `node_ids` of `Graph`."""
     if sp.issparse(matrix):
-        coo = matrix.tocoo()
+        coo = matrix.tocoo(copy=True)
+        coo.sum_duplicates()  # as SciPy defines the value of an entry that occurs twice
     else:
         dense = np.asarray(matrix)
         if dense.ndim != 2 or dense.dtype.kind not in "fiub":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -10,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from edgemask.errors import GraphError
+from edgemask.errors import GraphError, GraphWarning
 from edgemask.graph.structure import STRUCTURE
-from edgemask.legal import Legal
+from edgemask.legal import Legal, did_you_mean
 
 Array = npt.NDArray[Any]
 
 MISSING = -1  # the label of a node whose class is unknown
 UNNAMED = 100_000  # largest legal label when classes are not named; a larger one is taken for a mistake
 POLICIES = {
-    "duplicates": Legal(choices=("error", "merge")),
-    "self_loops": Legal(choices=("error", "drop")),
+    "duplicates": Legal(choices=("error", "merge", "warn")),
+    "self_loops": Legal(choices=("error", "drop", "warn")),
     "isolated": Legal(choices=("allow", "error")),
 }
 
@@ -41,6 +42,16 @@ class Checker:
         """Raise a `GraphError` about a field."""
         raise GraphError(f"graph {self.graph!r}, {field}: {message}")
 
+    def warn(self, loops: int, duplicates: int) -> None:
+        """Warn that self-loops were removed and duplicate edges merged, and name the options that do so silently."""
+        parts = {
+            "self_loops='drop'": loops and f"self-loops removed: {loops} (the models add their own)",
+            "duplicates='merge'": duplicates and f"duplicate edges merged: {duplicates}",
+        }
+        if said := {option: text for option, text in parts.items() if text}:
+            message = f"graph {self.graph!r}: {'; '.join(said.values())}; no warning with {' and '.join(said)}"
+            warnings.warn(message, GraphWarning, stacklevel=6)
+
     def node(self, index: Any) -> str:
         """Return how messages name a node: its id if it has one, else its index."""
         return str(index) if self.ids is None else repr(self.ids[index])
@@ -53,11 +64,12 @@ class Checker:
             self.fail(field, f"cannot be converted to an array: {error}")
 
     def policies(self, given: Mapping[str, Any]) -> None:
-        """Check the arguments `undirected`, `duplicates`, `self_loops` and `isolated`."""
+        """Check those of the arguments `undirected`, `duplicates`, `self_loops` and `isolated` that are given."""
         for option, legal in POLICIES.items():
-            if not legal.allows(given[option]):
-                self.fail(option, f"must be {legal}, got {given[option]!r}")
-        if not isinstance(given["undirected"], bool | np.bool_):
+            if option in given and not legal.allows(given[option]):
+                near = did_you_mean(given[option], legal.choices)
+                self.fail(option, f"must be {legal}, got {given[option]!r}{near}")
+        if not isinstance(given.get("undirected", False), bool | np.bool_):
             self.fail("undirected", f"must be True or False, got {given['undirected']!r}")
 
     def kinds(self, features: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -204,6 +216,7 @@ class Checker:
                 )
             edges, weights = edges[:, ~loops], None if weights is None else weights[~loops]
         key, weights = self._merged(edges[1] * n + edges[0], weights, n, duplicates)
+        self.warn(loops.sum() if self_loops == "warn" else 0, edges.shape[1] - len(key) if duplicates == "warn" else 0)
         if undirected:
             key, weights = _both_ways(key, weights, n)
         edges = np.stack([key % n, key // n])
@@ -227,12 +240,15 @@ class Checker:
         if weights.dtype.kind not in "fiub":
             self.fail("weights", f"must be numeric, got dtype {weights.dtype}")
         with np.errstate(over="ignore"):
-            weights = weights.astype(np.float32)
-        wrong = ~(np.isfinite(weights) & (weights >= 0))
+            single = weights.astype(np.float32)
+        wrong = ~(np.isfinite(single) & (single >= 0))
         if wrong.any():
             first = np.flatnonzero(wrong)[0]
-            self.fail("weights", f"weight of edge {first} must be a finite number of at least 0, got {weights[first]}")
-        return np.asarray(weights)
+            value = float(weights[first])
+            end = ", which is too large for float32" if 0 < value < np.inf else ""
+            message = f"weight of edge {first} must be a finite number of at least 0, got {value}{end}"
+            self.fail("weights", message)
+        return np.asarray(single)
 
     def _merged(self, key: Array, weights: Array | None, n: int, duplicates: str) -> tuple[Array, Array | None]:
         """Return sorted, distinct edge keys. The weights of merged edges are added."""
@@ -241,9 +257,9 @@ class Checker:
         else:
             key, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
             weights = np.bincount(inverse, weights, len(key)).astype(np.float32)
-        if duplicates == "error" and (counts > 1).any():
+        repeats = int((counts - 1).sum())
+        if repeats and duplicates == "error":
             dst, src = divmod(int(key[counts > 1][0]), n)
-            repeats = int((counts - 1).sum())
             self.fail(
                 "edges",
                 f"edge ({self.node(src)}, {self.node(dst)}) is a duplicate (duplicates in total: {repeats}); "
@@ -321,8 +337,8 @@ class Checker:
 
 
 def advice(option: str, value: str) -> str:
-    """Return how to give an option in Python and on the command line."""
-    return f"{option}='{value}' (on the command line: --read {option}={value})"
+    """Return how to give an option to a function, to an estimator and on the command line."""
+    return f"{option}='{value}' (an estimator: read={{'{option}': '{value}'}}; a command: --read {option}={value})"
 
 
 def _others(kind: str) -> str:

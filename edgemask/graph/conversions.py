@@ -13,11 +13,18 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
+REMOVED = {"self_loops": "warn", "duplicates": "warn"}  # defaults for objects of libraries of graphs
+
+
 class Conversions:
     """The conversions. `Graph` derives from this class.
 
     Every method `from_…` takes the arguments of `Graph` that are not part of the other library's object as options,
     for example `undirected=True` or `duplicates="merge"`.
+
+    Self-loops and parallel edges are common in objects of PyTorch Geometric, networkx, DGL and SciPy. They are removed
+    and merged with a `GraphWarning`, unless the options `self_loops` and `duplicates` say otherwise. In tables, where
+    they may be mistakes, they are errors.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -43,7 +50,7 @@ class Conversions:
         """
         require(data, "torch_geometric", "data", "a PyTorch Geometric Data object")
         cls._check(options)
-        return cls(**pyg.fields(data, name) | options)
+        return cls(**REMOVED | pyg.fields(data, name) | options)
 
     def to_pyg(self) -> Data:
         """Return a PyTorch Geometric `Data` object, from which `from_pyg` makes the same graph.
@@ -69,7 +76,8 @@ class Conversions:
             GraphError: The matrix is not square, does not fit the features, or a field is not valid.
         """
         cls._check(options)
-        return cls(**{"name": name, "x": x, "y": y} | adjacency.fields(x, adjacency_matrix, y, name) | options)
+        edges = adjacency.fields(x, adjacency_matrix, y, name)
+        return cls(**REMOVED | {"name": name, "x": x, "y": y} | edges | options)
 
     def to_adjacency(self) -> tuple[Any, Any]:
         """Return the features, and the adjacency matrix as a SciPy CSR array with the weights of the edges.
@@ -144,7 +152,7 @@ class Conversions:
             graph: A networkx graph. The attributes of its nodes are the columns of `from_pandas`, for example features
                 and `label`; the attribute `weight` of its edges is used. Every node must have all attributes except
                 the label. The edges of an undirected graph become edges in both directions. Parallel edges of a
-                `MultiGraph` are duplicates: `duplicates="merge"` merges them. Nodes that are neither all integers nor
+                `MultiGraph` are duplicates. Nodes that are neither all integers nor
                 all text are converted to text.
             name: Name of the graph. By default `graph.name`, else `graph`.
             **options: As for `from_pandas`, except `source` and `destination`. `id` is an attribute of the nodes; by
@@ -156,7 +164,7 @@ class Conversions:
             InputError: There is no such option.
         """
         require(graph, "networkx", "graph", "a networkx graph")
-        result: Self = networkx.graph(cls, graph, name, options)
+        result: Self = networkx.graph(cls, graph, name, REMOVED | options)
         return result
 
     def to_networkx(self) -> Any:
@@ -188,7 +196,7 @@ class Conversions:
         """
         require(graph, "dgl", "graph", "a DGL graph")
         cls._check(options)
-        return cls(**dgl.fields(graph, name) | options)
+        return cls(**REMOVED | dgl.fields(graph, name) | options)
 
     def to_dgl(self) -> Any:
         """Return a DGL graph with the node data `feat`, `label` and `*_mask`, and the edge data `weight`.

@@ -51,8 +51,10 @@ class Graph(Conversions):
             column `"city"`. Graphs may have different values of a text column.
         node_ids: N distinct ids, integers or strings. Error messages and predictions name nodes by them.
         undirected: Add the missing direction of every edge.
-        duplicates: `"error"` rejects duplicate edges, `"merge"` keeps one of each and adds their weights.
-        self_loops: `"error"` rejects self-loops, `"drop"` removes them. The models add their own self-loops.
+        duplicates: `"error"` rejects duplicate edges, `"merge"` keeps one of each and adds their weights (an edge
+            without weights has weight 1 afterwards), `"warn"` does so with a `GraphWarning`.
+        self_loops: `"error"` rejects self-loops, `"drop"` removes them, `"warn"` does so with a `GraphWarning`. The
+            models add their own self-loops.
         isolated: `"allow"` accepts nodes without edges, `"error"` rejects them.
         features: If `x` is None, the features to derive from the edges: `"degree"`, `"log-degree"`, `"clustering"`, or
             several of them (see `with_structure`).
@@ -77,8 +79,8 @@ class Graph(Conversions):
     text_columns: tuple[str, ...] = ()
     node_ids: Any = None
     undirected: InitVar[bool] = False
-    duplicates: InitVar[Literal["error", "merge"]] = "error"
-    self_loops: InitVar[Literal["error", "drop"]] = "error"
+    duplicates: InitVar[Literal["error", "merge", "warn"]] = "error"
+    self_loops: InitVar[Literal["error", "drop", "warn"]] = "error"
     isolated: InitVar[Literal["allow", "error"]] = "allow"
     features: InitVar[str | Sequence[str] | None] = None
 

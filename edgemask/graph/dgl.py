@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgemask.errors import GraphError, MissingDependencyError
-from edgemask.graph.pyg import array
+from edgemask.graph.pyg import array, mask
 
 
 def fields(graph: Any, name: str) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def fields(graph: Any, name: str) -> dict[str, Any]:
         "x": x,
         "edges": np.stack([array(end) for end in graph.edges()]),
         "y": y,
-        "masks": {k.removesuffix("_mask"): v.astype(bool) for k, v in nodes.items() if k.endswith("_mask")},
+        "masks": {k.removesuffix("_mask"): mask(v) for k, v in nodes.items() if k.endswith("_mask")},
         "weights": first(edges, "weight", "w"),
         "node_ids": np.arange(graph.num_nodes()) if x is None and y is None else None,
     }
@@ -49,8 +49,8 @@ def graph(source: Any) -> Any:
     result.ndata["feat"] = torch.tensor(x)
     if source.y is not None:
         result.ndata["label"] = torch.tensor(source.y)
-    for name, mask in source.masks.items():
-        result.ndata[f"{name}_mask"] = torch.tensor(mask)
+    for name, nodes in source.masks.items():
+        result.ndata[f"{name}_mask"] = torch.tensor(nodes)
     if source.weights is not None:
         result.edata["weight"] = torch.tensor(source.weights)
     return result

@@ -12,7 +12,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from edgemask.errors import GraphWarning, InputError
-from edgemask.graph.checks import POLICIES, Array, advice
+from edgemask.graph.checks import POLICIES, Array, Checker, advice
 from edgemask.graph.columns import Table, encoded, ids_of, mask_of, one_label, plain, several_labels, unique_ids
 from edgemask.graph.structure import STRUCTURE
 from edgemask.legal import did_you_mean
@@ -46,12 +46,13 @@ def graph(
     given = {option: value for option, value in options.items() if value is not None}
     attrs = own_description(nodes, given)
     name = name or attrs.get("name") or "graph"
+    policies = {option: given[option] for option in ("undirected", *POLICIES) if option in given}
+    Checker(name).policies(policies)
     of_nodes, of_edges = places or (f"graph {name!r}, nodes", f"graph {name!r}, edges")
     table = Table(nodes, of_nodes)
     fields, ids, kinds = _restored(table, attrs) if attrs else _nodes(table, given)
     default = isinstance(ids, pd.RangeIndex) and ids.equals(pd.RangeIndex(len(table)))
     fields["node_ids"] = None if default else ids.to_numpy(dtype=None if ids.dtype.kind == "i" else str)
-    policies = {option: given[option] for option in ("undirected", *POLICIES) if option in given}
     fields |= edge_fields(Table(edges, of_edges), ids, of_nodes, given) | policies
     if fields["x"] is None:
         number = fields["node_ids"] if fields["node_ids"] is not None else np.arange(len(table))
@@ -231,18 +232,17 @@ def _positions(table: Table, column: str, end: str, ids: Any, of_nodes: str) -> 
 def _check_repeats(table: Table, edges: Array, ids: Any, given: Mapping[str, Any]) -> None:
     """Raise a `GraphError` that names the rows of self-loops and duplicate edges, unless an option removes them."""
     loops = edges[0] == edges[1]
-    if loops.any() and given.get("self_loops", "error") == "error":
-        row = np.flatnonzero(loops)[0]
-        table.fail(
-            f"{_arrow(edges[:, row], ids)} is a self-loop (self-loops in total: {loops.sum()}); "
-            f"{advice('self_loops', 'drop')} removes them",
-            row,
-        )
-    if given.get("duplicates", "error") != "error":
-        return
     key = np.where(loops, -1 - np.arange(loops.size), edges[0] * len(ids) + edges[1])
     order = np.argsort(key, kind="stable")
-    again = np.flatnonzero(np.diff(key[order]) == 0)
+    again = np.flatnonzero((np.diff(key[order]) == 0) & (given.get("duplicates", "error") == "error"))
+    if loops.any() and given.get("self_loops", "error") == "error":
+        row = np.flatnonzero(loops)[0]
+        also = f"; there are also {len(again)} duplicates: duplicates='merge'" if len(again) else ""
+        table.fail(
+            f"{_arrow(edges[:, row], ids)} is a self-loop (self-loops in total: {loops.sum()}); "
+            f"{advice('self_loops', 'drop')} removes them{also}",
+            row,
+        )
     if len(again):
         place = again[np.argmin(order[again + 1])]
         first, row = order[place], order[place + 1]

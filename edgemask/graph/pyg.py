@@ -24,6 +24,8 @@ def fields(data: Data, name: str | None = None) -> dict[str, Any]:
             f"graph {name or 'graph'!r}: expected a PyTorch Geometric Data object, got {type(data).__name__}; "
             "data.to_homogeneous() converts it if all types of nodes have the same features"
         )
+    if not hasattr(data, "to_dict"):
+        raise GraphError(f"expected a PyTorch Geometric Data object, got {type(data).__name__}")
     values = data.to_dict()
     name = name or values.get("name") or "graph"
     if values.get("edge_index") is None:
@@ -47,11 +49,17 @@ def fields(data: Data, name: str | None = None) -> dict[str, Any]:
         "x": x,
         "edges": array(values["edge_index"]),
         "y": y,
-        "masks": {m.removesuffix("_mask"): array(values[m]) for m in masks},
+        "masks": {m.removesuffix("_mask"): mask(array(values[m])) for m in masks},
         "weights": array(values.get("edge_weight")),
         "node_ids": ids,
         **names,
     }
+
+
+def mask(values: Any) -> Any:
+    """Return a mask of 0 and 1 as booleans, and other values as they are: `Graph` checks them."""
+    values = np.asarray(values)
+    return values.astype(bool) if values.dtype.kind in "iu" and np.isin(values, (0, 1)).all() else values
 
 
 def data(graph: Any) -> Data:
@@ -85,6 +93,10 @@ def array(value: Any) -> Any:
         return value
     import torch
 
+    if value.is_meta:
+        raise GraphError("a tensor on the device meta holds no values")
+    if value.is_quantized:
+        raise GraphError("a tensor is quantized; tensor.dequantize() converts it")
     value = value.detach().cpu()
     if value.layout == torch.strided:
         return value.float().numpy() if value.dtype == torch.bfloat16 else value.numpy()

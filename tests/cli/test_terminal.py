@@ -233,7 +233,7 @@ def test_column_names_are_texts():
         ("label", "expected NAME=VALUE, got 'label'"),
         ("=x", "expected NAME=VALUE"),
         ("undirected=1", "must be true or false, got '1'"),
-        ("self_loops=drp", "must be one of error, drop, got 'drp'; did you mean 'drop'?"),
+        ("self_loops=drp", "must be one of error, drop, warn, got 'drp'; did you mean 'drop'?"),
         ("featurs=a", "did you mean 'features'?"),
     ],
 )

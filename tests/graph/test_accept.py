@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import networkx as nx
@@ -13,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.datasets import KarateClub
 
 from edgemask.errors import GraphError, GraphWarning, InputError, InputTypeError, MissingDependencyError
 from edgemask.graph import Graph, applicable, as_graph, as_graphs
@@ -75,6 +77,58 @@ def test_pyg_without_features_needs_structural_ones() -> None:
         as_graph(data)
     graph = as_graph(data, options={"features": "log-degree"})
     assert (graph.num_nodes, graph.feature_names) == (3, ("log-degree",))
+
+
+def test_self_loops_and_duplicates_of_graph_libraries_are_removed_with_a_warning() -> None:
+    edge_index = torch.tensor([[0, 0, 0, 1], [0, 1, 1, 2]])
+    data = Data(x=torch.ones(3, 1), edge_index=edge_index, edge_weight=torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    network = nx.MultiDiGraph(edge_index.T.tolist())
+    nx.set_node_attributes(network, 1.0, "a")
+    message = r"graph 'g': self-loops removed: 1 \(the models add their own\); duplicate edges merged: 1; no warning "
+    message += "with self_loops='drop' and duplicates='merge'"
+    for value in (data, network):
+        with pytest.warns(GraphWarning, match=f"^{message}$"):
+            graph = as_graph(value, "g")
+        assert graph.edges.tolist() == [[0, 1], [1, 2]]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert as_graph(value, "g", {"self_loops": "drop", "duplicates": "merge"}) == graph
+        with pytest.raises(GraphError, match="is a self-loop"):
+            as_graph(value, "g", {"self_loops": "error"})
+    assert Graph.from_pyg(data, self_loops="drop", duplicates="merge").weights.tolist() == [5, 4]
+    with pytest.warns(GraphWarning, match=r"graph 'g': self-loops removed: 3 \(the models add their own\); no warning"):
+        assert as_graph((np.eye(3), np.eye(3)), "g").num_edges == 0
+
+
+def test_entries_of_a_sparse_adjacency_that_occur_twice_are_added_as_in_scipy() -> None:
+    adjacency = sp.coo_array(([1.0, 1.0], ([0, 0], [1, 1])), shape=(2, 2))
+    assert as_graph((np.eye(2), adjacency)).weights.tolist() == [2]
+    assert adjacency.nnz == 2  # the argument is not changed
+
+
+def test_a_dataset_of_pyg_is_a_sequence_of_graphs() -> None:
+    assert [graph.num_nodes for graph in as_graphs(KarateClub())] == [34]
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (lambda: torch.ones(2, 1, device="meta"), "a tensor on the device meta holds no values"),
+        (lambda: torch.quantize_per_tensor(torch.ones(2, 1), 1, 0, torch.qint8), "a tensor is quantized"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_tensors_without_plain_numbers_are_refused(x: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        as_graph(Data(x=x(), edge_index=torch.tensor([[0], [1]])))
+
+
+def test_masks_of_0_and_1_are_masks() -> None:
+    data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]), train_mask=torch.tensor([0, 1]).byte())
+    assert as_graph(data).masks["train"].tolist() == [False, True]
+    data.train_mask = torch.tensor([0, 2])
+    with pytest.raises(GraphError, match=r"masks\['train'\]: must be 2 booleans"):
+        as_graph(data)
 
 
 def test_ignored_fields_of_pyg_are_named() -> None:
@@ -185,6 +239,14 @@ def test_an_option_that_does_not_exist_is_refused() -> None:
             convert()
 
 
+def test_a_value_that_an_option_does_not_have_is_refused_first() -> None:
+    nodes, edges = pd.DataFrame({"id": [1], "a": [1.0]}), pd.DataFrame({"source": [1, 1], "target": [1, 1]})
+    with pytest.raises(
+        GraphError, match="self_loops: must be one of error, drop, warn, got 'dorp'; did you mean 'drop'"
+    ):
+        as_graph((nodes, edges), options={"self_loops": "dorp"})
+
+
 def test_the_option_name_names_every_form() -> None:
     for value in (Data(x=torch.ones(2, 1), **PAIRS), (TABLE, TABLE[:0].assign(b=0)), (np.eye(2), np.eye(2, k=1))):
         assert as_graph(value, options={"name": "mine"}).name == "mine"
@@ -240,6 +302,10 @@ def test_messages_show_ids_as_the_user_wrote_them() -> None:
         "id 10 occurs twice": (nodes.assign(id=10), edges),
         "destination 7 is not an id": (nodes, edges.assign(target=7)),
         "10 → 10 is a self-loop": (nodes, edges.assign(target=10)),
+        "self-loop .*; there are also 1 duplicates: duplicates='merge'": (
+            nodes,
+            pd.DataFrame({"source": [10, 10, 10], "target": [10, 20, 20]}),
+        ),
         "column 'a' of node 20 is missing": (nodes.assign(a=[1, None]), edges),
         r"the weight of 10 → 20 \(column 'weight'\) is -1\.0": (nodes, edges.assign(weight=-1.0)),
         "the nodes are 0 … 1: id='…'": (nodes[["a"]], edges),

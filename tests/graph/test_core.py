@@ -70,8 +70,8 @@ def small(**changes: Any) -> Graph:
         ({"masks": {"train": np.ones(2, dtype=bool)}}, r"masks\['train'\]: must be 3 booleans, got bool of .* \(2,\)"),
         ({"masks": {"train": np.ones(3)}}, r"masks\['train'\]: must be 3 booleans, got float64 of shape \(3,\)"),
         ({"masks": {1: np.ones(3, dtype=bool)}}, "masks: names must be strings, got 1"),
-        ({"duplicates": "drop"}, "duplicates: must be one of error, merge, got 'drop'"),
-        ({"self_loops": "keep"}, "self_loops: must be one of error, drop, got 'keep'"),
+        ({"duplicates": "drop"}, "duplicates: must be one of error, merge, warn, got 'drop'"),
+        ({"self_loops": "keep"}, "self_loops: must be one of error, drop, warn, got 'keep'"),
         ({"isolated": "drop"}, "isolated: must be one of allow, error, got 'drop'"),
     ],
 )
