@@ -128,7 +128,10 @@ def _locked_part(path: Path, folder: bool) -> tuple[Path, int]:
         part = path.with_name(f".{path.name[:50]}.part-{secrets.token_hex(8)}")
         if folder:
             part.mkdir(0o700)
-            descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:  # another process took it for a leftover before it was opened
+                continue
         else:
             descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         with suppress(OSError):  # without locks in the file system, `remove_leftovers` removes nothing

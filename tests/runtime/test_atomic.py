@@ -155,3 +155,20 @@ def test_any_name_can_be_written(tmp_path: Path, name: str) -> None:
     with replacing(tmp_path / name) as file:
         file.write(b"x")
     assert names(tmp_path) == [name]
+
+
+def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    paths, system_open = [], os.open
+
+    def remove_first(path, flags, *rest, **options):
+        if not paths:
+            paths.append(path)
+            os.rmdir(path)  # as another process that takes the folder for a leftover
+        return system_open(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", remove_first)
+    with temporary_folder("edgemask-heat") as folder:
+        assert folder.is_dir()
+        assert folder != paths[0]
+    assert names(tmp_path) == []
