@@ -10,6 +10,9 @@ calls it turns this into an `EdgemaskError`.
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class EdgemaskError(Exception):
     """Base class of all errors that a user can cause."""
@@ -105,3 +108,20 @@ class CoverageWarning(UserWarning):
 
 class CollapseWarning(UserWarning):
     """The adversary has removed almost all original edges of a source."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning whose place is the line outside edgemask that led to it.
+
+    Args:
+        message: The message.
+        category: One of the warnings of this module.
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _is_ours(module: str) -> bool:
+    return module == "edgemask" or module.startswith("edgemask.")

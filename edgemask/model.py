@@ -25,7 +25,7 @@ from edgemask.coverage import Finding, GraphSummary, compare
 from edgemask.data import read_graph
 from edgemask.data.files import applicable_options
 from edgemask.enrich import Cache
-from edgemask.errors import CheckpointError, CoverageWarning, EdgemaskError, GraphError, GraphWarning
+from edgemask.errors import CheckpointError, CoverageWarning, EdgemaskError, GraphError, GraphWarning, warn
 from edgemask.graph import Array, Contract, Graph, applicable, as_graph, is_sequence
 from edgemask.inference import Member, Propagation, mean_probabilities
 from edgemask.methods.edgemask import Game
@@ -192,7 +192,7 @@ class Model:
         p = self.probabilities(graph)
         if outside := [f.message for f in self.findings(graph, p) if f.outside]:
             message = f"graph {graph.name!r} differs from the sources: {'; '.join(outside)}"
-            warnings.warn(message, CoverageWarning, stacklevel=3)
+            warn(message, CoverageWarning)
         return p
 
     def predict(self, value: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgemask.enrich.knn import is_sparse
-from edgemask.errors import EnrichWarning, InputError
+from edgemask.errors import EnrichWarning, InputError, warn
 from edgemask.runtime.atomic import replacing
 
 Array = npt.NDArray[Any]
@@ -52,10 +51,9 @@ class Cache:
             try:
                 return _read(path, question)
             except Exception as error:  # a damaged file can fail in any way; warn and compute again
-                warnings.warn(
+                warn(
                     f"cache file {path} cannot be used and is computed again: {type(error).__name__}: {error}",
                     EnrichWarning,
-                    stacklevel=2,
                 )
         array = compute()
         _write(path, question, array)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +14,7 @@ from edgemask.enrich.cache import Cache
 from edgemask.enrich.index import INDEX, approximate_knn, recall
 from edgemask.enrich.knn import knn
 from edgemask.enrich.spectral import Affinity, spectral_clusters
-from edgemask.errors import EnrichWarning, InputError
+from edgemask.errors import EnrichWarning, InputError, warn
 from edgemask.graph import Graph
 
 Array = npt.NDArray[Any]
@@ -134,11 +133,10 @@ def enrich(
         settings = {"k": k, "index": INDEX, "seed": seed}
         lists = get("knn", settings, lambda: approximate_knn(x, k, seed=seed))
         knn_recall = float(get("recall", settings, lambda: np.array(recall(x, lists, seed=seed, device=device))))
-        warnings.warn(
+        warn(
             f"graph {graph.name!r}: {with_features:,} nodes are more than knn_exact_up_to = {knn_exact_up_to:,}; their "
             f"neighbours are approximate, with a measured recall of {knn_recall:.3f}",
             EnrichWarning,
-            stacklevel=2,
         )
     if clusters != 0:
         settings = {"clusters": clusters, "affinity": affinity, "gamma": gamma, "seed": seed}
@@ -164,10 +162,9 @@ def _clamped(graph: Graph, name: str, value: int, most: int, fallback: int) -> i
     """Return `value`, or `fallback` with a warning if it is above `most`: a recipe must work on graphs of any size."""
     if value <= most:
         return value
-    warnings.warn(
+    warn(
         f"graph {graph.name!r}: {name} = {value} is too large for its nodes with features (at most {most}); "
         f"using {fallback} instead",
         EnrichWarning,
-        stacklevel=3,
     )
     return fallback

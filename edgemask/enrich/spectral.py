@@ -7,7 +7,6 @@ and Weiss, 2001). The time is proportional to N.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from edgemask.enrich.knn import is_sparse, unit_rows
-from edgemask.errors import EnrichWarning, InputError
+from edgemask.errors import EnrichWarning, InputError, warn
 from edgemask.seeds import derive, numpy_stream
 
 Array = npt.NDArray[Any]
@@ -165,11 +164,10 @@ def rbf_product(x: Any, gamma: float | None, seed: int) -> Product:
 
     degrees = affinity_product(np.ones((nodes, 1)))
     if np.median(degrees - 1) < 1e-6:
-        warnings.warn(
+        warn(
             f"the RBF affinity is numerically diagonal at gamma={gamma:.3g}: half of the nodes have a total "
             f"affinity of {np.median(degrees - 1):.1e} or less to all others; clusters will be arbitrary",
             EnrichWarning,
-            stacklevel=3,
         )
     root = np.sqrt(degrees)
     return lambda q: affinity_product(q / root) / root

@@ -11,7 +11,6 @@ import logging
 import signal
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from typing import Any
 
 import numba
 
-from edgemask.errors import InputError, MissingDependencyError
+from edgemask.errors import InputError, MissingDependencyError, warn
 from edgemask.experiments.local import environment
 from edgemask.experiments.needs import Need, need, need_key, unknown
 from edgemask.experiments.records import Task
@@ -79,7 +78,7 @@ class OnRay:
                         first = tasks[kinds[what][0]].label
                         if not isinstance(result, Need):
                             reason = f"{first} could not be planned, so all runs like it get a whole GPU: {result.why}"
-                            warnings.warn(reason, stacklevel=2)
+                            warn(reason)
                             result = unknown(settings)
                         ready += [(i, result) for i in kinds[what]]
                     elif out_of_memory(result) and asked["GPU"] < 1 and what not in crowded:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from rich.console import Console
 
 from edgemask.config import RECIPES, Recipe
 from edgemask.enrich import default_cache
-from edgemask.errors import FailedRunWarning, InputError
+from edgemask.errors import FailedRunWarning, InputError, warn
 from edgemask.estimator import AUTO, STAR
 from edgemask.estimator.inputs import training_graphs
 from edgemask.experiments.local import InProcess, Local
@@ -121,7 +120,7 @@ def compare(
     frame = task_frame(tasks, store, tally)
     for _, row in frame[frame["failed"] != ""].drop_duplicates("failed").iterrows():
         message = f"{row['method']} on {row['target']}, seed {row['seed']}, has no score: {last_line(row['failed'])}"
-        warnings.warn(message, FailedRunWarning, stacklevel=2)
+        warn(message, FailedRunWarning)
     return frame
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from edgemask.errors import GraphWarning, InputTypeError
+from edgemask.errors import GraphWarning, InputTypeError, warn
 from edgemask.graph.core import Graph
 from edgemask.graph.frames import KEY, OPTIONS, names_of, own_description
 from edgemask.graph.libraries import GRAPHS, described, library
@@ -55,7 +54,7 @@ def as_graph(value: Any, name: str = "graph", options: Mapping[str, Any] | None 
     plain = {k: v for k, v in given.items() if k not in FRAME_OPTIONS}
     if ignored := ", ".join(k for k in given if k in FRAME_OPTIONS):
         message = f"graph {name!r} is not a table, so these options are not used: {ignored}"
-        warnings.warn(message, GraphWarning, stacklevel=3)
+        warn(message, GraphWarning)
     if kind == "torch_geometric":
         return Graph.from_pyg(value, name, **plain)
     if kind == "dgl":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from edgemask.errors import GraphError, GraphWarning
+from edgemask.errors import GraphError, GraphWarning, warn
 from edgemask.graph.structure import STRUCTURE
 from edgemask.legal import Legal, did_you_mean
 
@@ -50,7 +49,7 @@ class Checker:
         }
         if said := {option: text for option, text in parts.items() if text}:
             message = f"graph {self.graph!r}: {'; '.join(said.values())}; no warning with {' and '.join(said)}"
-            warnings.warn(message, GraphWarning, stacklevel=6)
+            warn(message, GraphWarning)
 
     def node(self, index: Any) -> str:
         """Return how messages name a node: its id if it has one, else its index."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, NoReturn
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from edgemask.errors import GraphError, GraphWarning
+from edgemask.errors import GraphError, GraphWarning, warn
 from edgemask.graph.checks import MISSING, Array, advice, sorted_names
 from edgemask.legal import did_you_mean
 
@@ -308,7 +307,7 @@ def _report_words(table: Table, column: str) -> None:
             f"{column!r} is read as text (cells that are not numbers: {len(words):,}); if that is right, "
             f"{advice('text', column)} says so"
         )
-        warnings.warn(message, GraphWarning, stacklevel=6)
+        warn(message, GraphWarning)
 
 
 def is_number(value: Any) -> bool:

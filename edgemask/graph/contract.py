@@ -5,7 +5,6 @@ The sources decide the contract (`unify`). Every other graph is brought into the
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -14,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 import scipy.sparse as sp
 
-from edgemask.errors import GraphError, GraphWarning
+from edgemask.errors import GraphError, GraphWarning, warn
 from edgemask.graph.checks import MISSING, Array, advice, sorted_names
 from edgemask.graph.columns import is_number, plain
 from edgemask.graph.core import Graph, collect
@@ -70,7 +69,7 @@ class Contract:
             )
         elif self.feature_names:
             message = f"graph {graph.name!r}: its columns have no names, so they are matched by position"
-            warnings.warn(message, GraphWarning, stacklevel=3)
+            warn(message, GraphWarning)
         if self.scaled:
             changes["x"] = self._standardised(changes.get("x", graph.x))
             changes["feature_names"] = self.feature_names
@@ -95,7 +94,7 @@ class Contract:
             )
         if extra:
             message = f"graph {graph.name!r}: ignored columns that the model was not trained on: {listed(extra)}"
-            warnings.warn(message, GraphWarning, stacklevel=4)
+            warn(message, GraphWarning)
         self._report_unseen(graph)
         return _reordered(graph, self.feature_names)
 
@@ -107,11 +106,10 @@ class Contract:
             affected = int((abs(graph.x[:, unseen]).sum(axis=1) > 0).sum()) if unseen else 0
             if affected:
                 values = [graph.feature_names[i].removeprefix(f"{column}=") for i in unseen]
-                warnings.warn(
+                warn(
                     f"graph {graph.name!r}, column {column!r}: {affected:,} of {graph.num_nodes:,} nodes have values "
                     f"that no source has ({listed(values)}); they are encoded as zeros",
                     GraphWarning,
-                    stacklevel=5,
                 )
 
     def _standardised(self, x: Any) -> Any:

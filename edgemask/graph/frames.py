@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from edgemask.errors import GraphWarning, InputError
+from edgemask.errors import GraphWarning, InputError, warn
 from edgemask.graph.checks import POLICIES, Array, Checker, advice
 from edgemask.graph.columns import Table, encoded, ids_of, mask_of, one_label, plain, several_labels, unique_ids
 from edgemask.graph.structure import STRUCTURE
@@ -115,7 +114,7 @@ def _label_column(table: Table, given: Mapping[str, Any]) -> str | None:
         return label
     end = did_you_mean(label, table.columns)
     message = f"{table.place}: no column {label!r} (label={label!r}), so the graph has no labels; {table.listed()}{end}"
-    warnings.warn(message, GraphWarning, stacklevel=6)
+    warn(message, GraphWarning)
     return None
 
 
@@ -186,7 +185,7 @@ def edge_fields(table: Table, ids: Any, of_nodes: str, given: Mapping[str, Any])
     if ignored := [column for column in table.columns if column not in (*ends, weight)]:
         end = "an edge has two ends and a weight" if weight else f"{advice('weight', ignored[0])} reads one as weights"
         message = f"{table.place}: the columns {', '.join(ignored)} are ignored; {end}"
-        warnings.warn(message, GraphWarning, stacklevel=5)
+        warn(message, GraphWarning)
     edges = np.stack([_positions(table, column, end, ids, of_nodes) for column, end in zip(ends, NAMES, strict=True)])
     _check_repeats(table, edges, ids, given)
     return {"edges": edges, "weights": None if weight is None else _weights(table, weight, edges, ids)}

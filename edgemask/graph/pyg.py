@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from edgemask.errors import GraphError, GraphWarning
+from edgemask.errors import GraphError, GraphWarning, warn
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -37,7 +36,7 @@ def fields(data: Data, name: str | None = None) -> dict[str, Any]:
     masks = sorted(key for key, v in values.items() if key.endswith("_mask") and np.ndim(v) != 2)
     if ignored := sorted(values.keys() - KNOWN - {*masks}):
         message = f"graph {name!r}: a Graph cannot store {', '.join(ignored)}; the data is ignored"
-        warnings.warn(message, GraphWarning, stacklevel=3)
+        warn(message, GraphWarning)
     y, names = array(values.get("y")), {field: tuple(values.get(field, ())) for field in NAMES}
     if np.ndim(y) == 2 and y.shape[1] == 1 and len(names["classes"]) != 1:  # a column of labels, not a 0/1 matrix
         y = y[:, 0]

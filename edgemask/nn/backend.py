@@ -9,13 +9,14 @@ Every backend is a module of `edgemask.nn.kernels` with the same functions:
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 
 import torch
 from torch import Tensor
+
+from edgemask.errors import warn
 
 KERNELS = "edgemask.nn.kernels"
 
@@ -36,6 +37,6 @@ def _has_triton() -> bool:
         import_module("triton")
     except ImportError as error:
         message = f"Triton cannot be imported ({error}): plain torch operators are used, which are several times slower"
-        warnings.warn(message, RuntimeWarning, stacklevel=4)
+        warn(message, RuntimeWarning)
         return False
     return True

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
@@ -24,7 +23,7 @@ import torch
 
 from edgemask.coverage import GraphSummary
 from edgemask.enrich import Cache
-from edgemask.errors import CheckpointError, InputError, MetricError, RaceWarning, WorkerLostError
+from edgemask.errors import CheckpointError, InputError, MetricError, RaceWarning, WorkerLostError, warn
 from edgemask.graph import Array, Graph
 from edgemask.inference import Member, Propagation, tempered
 from edgemask.methods.edgemask import Game
@@ -178,7 +177,7 @@ class Race:
         """Train a fixed candidate without selection."""
         message = f"no race was run, because scores would mean nothing ({reason}): {FALLBACK} was trained instead"
         self.notes.append(message)
-        warnings.warn(message, RaceWarning, stacklevel=5)
+        warn(message, RaceWarning)
         candidate, settings = Candidate.parse(FALLBACK), {"select": "last", "alpha": (0.0,), "eval_every": 10}
         fit = Fit(
             candidate.make,
@@ -479,7 +478,7 @@ class Race:
                 "model to be better than a guess"
             )
             self.notes.append(message)
-            warnings.warn(message, RaceWarning, stacklevel=6)
+            warn(message, RaceWarning)
 
     # ---- time ----------------------------------------------------------------------------------------------------
 

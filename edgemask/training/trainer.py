@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from edgemask.config import Recipe
 from edgemask.enrich import Cache
-from edgemask.errors import CollapseWarning, DivergenceError
+from edgemask.errors import CollapseWarning, DivergenceError, warn
 from edgemask.graph import Array, Graph
 from edgemask.inference import raw_logits, reading_edges, smoothed
 from edgemask.methods.base import Method, Source
@@ -138,11 +137,10 @@ class Trainer:
             return
         record["collapse"] = 1.0
         if self.method.world.first:
-            warnings.warn(
+            warn(
                 f"epoch {self.epoch}: the mask of {', '.join(names)} has collapsed: its original edges keep less than "
                 f"2 % of their weight on average; {collapse_advice(self.method.recipe)}",
                 CollapseWarning,
-                stacklevel=3,
             )
 
     def _update_average(self) -> None:
