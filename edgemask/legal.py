@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 from edgemask.errors import InputError
+
+UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,30 @@ def is_number(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:  # an integer beyond the range of floats
         return False
+
+
+def parse_duration(value: Any) -> float | None:
+    """Return a duration in seconds.
+
+    Args:
+        value: A text such as `90s`, `10m` or `2h`, a number of seconds as text or number, or None.
+
+    Raises:
+        InputError: The value is anything else, or not positive.
+
+    >>> parse_duration("90"), parse_duration("1.5m"), parse_duration("2h"), parse_duration(90), parse_duration(None)
+    (90.0, 90.0, 7200.0, 90.0, None)
+    """
+    if value is None:
+        return None
+    number, factor = value, 1
+    if isinstance(value, str):
+        number, factor = (value[:-1], UNITS[value[-1]]) if value[-1:] in UNITS else (value, 1)
+        with suppress(ValueError):
+            number = float(number)
+    if not (is_number(number) and 0 < number * factor < math.inf):
+        raise InputError(f"expected a time such as 90s, 10m or 2h, or a positive number of seconds, got {value!r}")
+    return float(number * factor)
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:

@@ -162,7 +162,11 @@ def test_use_before_fit_is_an_error(call):
             "a race sets select = 'auto' itself",
         ),
         ({"method": "auto", "candidates": ["erm-gcn"]}, "k defines the candidates: choose them by name"),
-        ({"method": "auto", "budget": -1}, "budget must be a positive number of seconds, got -1"),
+        (
+            {"method": "auto", "budget": -1},
+            "budget: expected a time such as 90s, 10m or 2h, or a positive number of seconds, got -1",
+        ),
+        ({"method": "auto", "budget": "soon"}, "budget: expected a time such as 90s, 10m or 2h, .* got 'soon'"),
         ({"method": "auto", "max_members": 0}, "max_members must be at least 1, got 0"),
         ({"method": "auto", "jobs": 0}, "jobs must be at least 1, got 0"),
         ({"metric": "f2"}, "no metric 'f2' .*micro_f1"),
@@ -357,6 +361,11 @@ SMALL = {"candidates": ("erm-mlp", "erm-gcn", "edgemask-dg:backbone=mix:rho=0.7"
 @pytest.fixture(scope="module")
 def auto() -> EdgeMaskClassifier:
     return EdgeMaskClassifier(**SMALL, device="cpu").fit([A, B])
+
+
+def test_a_budget_may_be_a_text():
+    quick = EdgeMaskClassifier(candidates=["erm-mlp"], epochs=2, device="cpu", budget="5m").fit([A, B])
+    assert quick.leaderboard_["candidate"].tolist()[0] == "erm-mlp"
 
 
 def test_the_default_is_a_race(auto):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -187,28 +186,6 @@ def split_names(text: str | None) -> list[str] | None:
     (['erm-mlp', 'erm-gcn'], None)
     """
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def parse_duration(text: str | None) -> float | None:
-    """Return a duration in seconds; None if there is no text.
-
-    Raises:
-        InputError: The text is not a positive number, or has another unit than s, m or h.
-
-    >>> parse_duration("90"), parse_duration("1.5m"), parse_duration("2h"), parse_duration(None)
-    (90.0, 90.0, 7200.0, None)
-    """
-    if text is None:
-        return None
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
-    try:
-        seconds = float(number) * unit
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise InputError(f"expected a time such as 90s, 10m or 2h, got {text!r}")
-    return seconds
 
 
 def grid(title: str, rows: Sequence[dict[str, Any]]) -> Table:

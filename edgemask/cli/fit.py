@@ -29,7 +29,6 @@ from edgemask.cli.common import (
     check_inputs,
     err,
     out,
-    parse_duration,
     reading,
     split_names,
     wide,
@@ -44,6 +43,7 @@ from edgemask.estimator import AUTO, PARAMETERS, STAR, EdgeMaskClassifier
 from edgemask.experiments.on_ray import ray_executor
 from edgemask.experiments.plan.race import shortened
 from edgemask.graph import Graph
+from edgemask.legal import parse_duration
 from edgemask.methods.registry import method_spec
 from edgemask.metrics import parse
 from edgemask.model import Model
@@ -117,7 +117,7 @@ def fit(
                 method,
                 recipe=recipe,
                 candidates=split_names(candidates),
-                budget=parse_duration(budget),
+                budget=budget,
                 max_members=max_members,
                 jobs=jobs,
                 seed=seed,
@@ -206,15 +206,15 @@ def leave_out_large(estimator: EdgeMaskClassifier, sources: Sequence[Graph], val
 
     Small graphs are not measured. The time that it takes is subtracted from the budget.
     """
-    start = time.monotonic()
+    start, budget = time.monotonic(), parse_duration(estimator.budget)
     candidates = choose_candidates(estimator.candidates, sources, **estimator.settings)
-    kept, notes = shortened(candidates, sources, validation, estimator.device, estimator.budget)
+    kept, notes = shortened(candidates, sources, validation, estimator.device, budget)
     if notes:
         left_out = {c.name for c in candidates} - {c.name for c in kept}
         named = [c.name for c in choose_candidates(estimator.candidates, [], **estimator.settings)]
         estimator.set_params(candidates=[name for name in named if name not in left_out])
-    if estimator.budget is not None and (spent := time.monotonic() - start) > 1:
-        estimator.set_params(budget=max(1.0, estimator.budget - spent))
+    if budget is not None and (spent := time.monotonic() - start) > 1:
+        estimator.set_params(budget=max(1.0, budget - spent))
     return notes
 
 

@@ -23,7 +23,6 @@ from edgemask.cli.common import (
     check_inputs,
     err,
     out,
-    parse_duration,
     reading,
     split_names,
     wide,
@@ -35,6 +34,7 @@ from edgemask.estimator import AUTO
 from edgemask.experiments.plan import Plan, Prediction
 from edgemask.experiments.plan import plan as predict
 from edgemask.experiments.plan.race import RacePlan, fitting, plan_race
+from edgemask.legal import parse_duration
 from edgemask.runtime.device import resolve_device
 from edgemask.training.candidates import choose_candidates
 from edgemask.training.race import MAX_MEMBERS
@@ -70,8 +70,9 @@ def plan(
         graphs, scored = ([read_graph(path, **options) for path in paths] for paths in (sources, validation))
         if method == AUTO:
             own = choose_candidates(split_names(candidates), graphs, **values)
-            seconds = parse_duration(budget)
-            race = plan_race(graphs, own, device, validation=scored, budget=seconds, max_members=max_members)
+            race = plan_race(
+                graphs, own, device, validation=scored, budget=parse_duration(budget), max_members=max_members
+            )
             result.show(described(race), lambda: print_race(race))
         else:
             name, full = full_recipe(method, recipe, values)

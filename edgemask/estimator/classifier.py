@@ -61,7 +61,8 @@ class EdgeMaskClassifier(ClassifierMixin, Parameters):  # type: ignore[misc]
         recipe: A stock recipe that replaces the method's own settings.
         candidates: With `auto`, the names of the candidates, such as `erm-gcn` or `edgemask-dg:backbone=mix:rho=0.7`.
             If every name starts with `+` or `-`, candidates are added to the default ones or removed from them.
-        budget: With `auto`, seconds that `fit` may take. The best model so far is used when the time is over.
+        budget: With `auto`, the time that `fit` may take, in seconds or as a text such as `10m`. The best model so far
+            is used when the time is over.
         max_members: With `auto`, the largest number of candidates that are averaged.
         jobs: With `auto`, the number of processes that train candidates side by side.
         seed: All randomness is derived from this integer.

@@ -14,6 +14,7 @@ from edgemask.enrich import Cache
 from edgemask.estimator.parameters import AUTO, Parameters
 from edgemask.graph import Graph
 from edgemask.inference import Member, Propagation
+from edgemask.legal import parse_duration
 from edgemask.methods.registry import method_spec
 from edgemask.model import Model, Standing
 from edgemask.runtime.device import resolve_device
@@ -117,7 +118,7 @@ def fit_auto(
             seed=given.integer("seed"),
             device=device,
             cache=cache,
-            budget=given.budget,
+            budget=parse_duration(given.budget),
             max_members=given.max_members,
             folder=folder,
             on_epoch=on_epoch,

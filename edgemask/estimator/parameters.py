@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from edgemask.config import Recipe
 from edgemask.errors import InputError, InputTypeError
 from edgemask.graph.frames import OPTIONS
-from edgemask.legal import did_you_mean, is_number
+from edgemask.legal import did_you_mean, parse_duration
 from edgemask.methods.registry import METHODS
 from edgemask.metrics import parse
 from edgemask.training.race import MAX_MEMBERS
@@ -35,7 +35,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         *,
         recipe: str | None = None,
         candidates: Sequence[str] | None = None,
-        budget: float | None = None,
+        budget: float | str | None = None,
         max_members: int = MAX_MEMBERS,
         jobs: int = 1,
         seed: int = 0,
@@ -140,8 +140,10 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
                 raise InputTypeError(f"{name} must be a name, got {value!r}")
         for name in ("max_members", "jobs", "seed", "verbose"):
             self.integer(name)
-        if self.budget is not None and not is_number(self.budget):
-            raise InputTypeError(f"budget must be a number of seconds or None, got {self.budget!r}")
+        try:
+            parse_duration(self.budget)
+        except InputError as error:
+            raise InputError(f"budget: {error}") from error
         names = self.candidates
         if names is not None and (isinstance(names, str) or not all(isinstance(n, str) for n in _items(names))):
             raise InputTypeError(f"candidates must be a list of names or None, got {names!r}")
