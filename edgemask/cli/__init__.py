@@ -43,7 +43,7 @@ COMMANDS = {
     "reproduce": ("reproduce", "Reproduce tables and figures of the paper."),
     "slurm": ("reproduce", "Write a Slurm job file that runs tables and figures of the paper."),
     "report": ("reproduce", "Write an HTML page with all tables, figures, runs and masks."),
-    "demo": ("bench", "Train on two synthetic graphs and test on a third."),
+    "demo": ("demo", "Train on two synthetic graphs and test on a third."),
     "version": ("bench", "Print the version."),
 }
 

@@ -233,6 +233,14 @@ def described(model: Model) -> dict[str, Any]:
 
 
 def print_fit(fields: Mapping[str, Any]) -> None:
+    """Print what a user learns about a fitted model, and its file."""
+    print_model(fields)
+    out.print(f"model: {fields['model']}", markup=False, highlight=False, soft_wrap=True)
+    for note in fields["notes"]:
+        err.print(escape(f"note: {note}"), highlight=False, soft_wrap=True)
+
+
+def print_model(fields: Mapping[str, Any]) -> None:
     """Print the leaderboard of a fitted model, what was chosen, and the score to expect."""
     metric = fields["metric"]
     table = Table(title=f"leaderboard: {metric} on graphs not trained on, percent", title_justify="left")
@@ -263,6 +271,3 @@ def print_fit(fields: Mapping[str, Any]) -> None:
             highlight=False,
             soft_wrap=True,
         )
-    out.print(f"model: {fields['model']}", markup=False, highlight=False, soft_wrap=True)
-    for note in fields["notes"]:
-        err.print(escape(f"note: {note}"), highlight=False, soft_wrap=True)

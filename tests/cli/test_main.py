@@ -52,7 +52,7 @@ def failing(monkeypatch, run):
         def fail(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr("edgemask.cli.bench.run_demo", fail)
+        monkeypatch.setattr("edgemask.cli.demo.run_demo", fail)
         return run(*(arguments or ("demo",)))
 
     return call
