@@ -1,7 +1,7 @@
 """Schemas of JSON values that are read from files: one declaration per kind of file, checked before anything is built.
 
-A schema is a `Legal` (numbers and choices), `TEXT`, `FLAG`, `ANYTHING`, or a combination of them: `Maybe`, `Items`,
-`Row`, `Table` and `Fields`. `check` names the place of the first value that does not fit.
+A schema is a `Legal` (numbers and choices), `TEXT`, `FLAG`, `ANYTHING`, or a combination of them: `Maybe`,
+`Either`, `Items`, `Row`, `Table` and `Fields`. `check` names the place of the first value that does not fit.
 """
 
 from __future__ import annotations
@@ -30,6 +30,14 @@ class Maybe:
     """A value that may also be null."""
 
     schema: Schema
+
+
+@dataclass(frozen=True)
+class Either:
+    """A value that fits one of two schemas."""
+
+    first: Schema
+    second: Schema
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class Fields:
         return {**self.required, **self.optional}
 
 
-Schema: TypeAlias = Legal | Kind | Maybe | Items | Row | Table | Fields
+Schema: TypeAlias = Legal | Kind | Maybe | Either | Items | Row | Table | Fields
 
 TEXT = Kind("text", (str,))
 FLAG = Kind("true or false", (bool,))
@@ -163,6 +171,11 @@ def _check(value: Any, schema: Schema) -> None:
         case Maybe():
             if value is not None:
                 _check(value, schema.schema)
+        case Either():
+            try:
+                _check(value, schema.first)
+            except _Misfit:
+                _check(value, schema.second)
         case Items() | Row():
             _check_items(value, schema)
         case Table():

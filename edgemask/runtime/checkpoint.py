@@ -134,8 +134,8 @@ def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -
         check_tensor(name, found[name], expected[name].shape, expected[name].dtype)
 
 
-def check_tensor(name: str, tensor: Tensor | None, shape: Sequence[int | None], dtype: torch.dtype) -> None:
-    """Check that there is a tensor, and its type and shape.
+def check_tensor(name: str, tensor: Tensor | None, shape: Sequence[int | None], dtype: torch.dtype) -> Tensor:
+    """Return a tensor after checking that it is there, and its type and shape.
 
     Args:
         name: Name of the tensor in the message.
@@ -155,6 +155,7 @@ def check_tensor(name: str, tensor: Tensor | None, shape: Sequence[int | None], 
             f"tensor {short(name)}: expected {dtype} of shape ({wanted}), "
             f"got {tensor.dtype} of shape ({', '.join(map(str, tensor.shape))})"
         )
+    return tensor
 
 
 class BoundedBuild(TorchFunctionMode):
