@@ -214,7 +214,7 @@ def test_npz_missing_field(tmp_path: Path, field: str) -> None:
         ({"info": "[" * 50_000}, r"info: not valid JSON \(it is nested too deeply\)"),
         ({"info": '{"name": "a", "classes": [], "masks": [], "x": 1}'}, "info: unknown key 'x'"),
         ({"masks": np.ones((1, 3), dtype=bool)}, r"masks: expected 0 rows, one per name in info, got shape \(1, 3\)"),
-        ({"x_indices": np.array([0, 1, 9], dtype=np.int32)}, "'small', x: is not a valid csr matrix"),
+        ({"x_indices": np.array([0, 1, 9], dtype=np.int32)}, "are not a valid CSR matrix: indices must be"),
         ({"x_indices": np.array([0, 1, 0.5])}, "field 'x_indices': expected integers with 1 dimensions, got float64"),
         ({"x_indptr": np.array([0, 1], dtype=np.int32)}, "x_indptr and x_shape are not a valid CSR matrix"),
         ({"edges": np.array([[0], [3]])}, r"'small', edges: edge 0 is \(0, 3\)"),
