@@ -138,7 +138,7 @@ def _check_memo(data: bytes) -> None:
         ValueError: A number is larger than the number of instructions, or the instructions are damaged.
     """
     instructions = [(code.name, argument) for code, argument, _ in pickletools.genops(data)]
-    largest = max((n for name, n in instructions if name in ("PUT", "BINPUT", "LONG_BINPUT")), default=0)
+    largest = max((int(n or 0) for name, n in instructions if name in ("PUT", "BINPUT", "LONG_BINPUT")), default=0)
     if largest > len(instructions):
         raise ValueError(f"object {largest:,} in a pickle of {len(instructions):,} instructions")
 

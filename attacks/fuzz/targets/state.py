@@ -137,7 +137,7 @@ def state_mutation(suffix: str) -> Callable[[random.Random, Files], Files]:
         else:
             try:
                 tensors[chosen] = torch.from_numpy(np.ascontiguousarray(mutate_array(rng, tensors[chosen].numpy())))
-            except TypeError:  # torch has no such type
+            except (TypeError, ValueError):  # torch has no such type or byte order
                 return files
         try:
             return files | {name: seal(kind, tensors, meta, version=version)}
