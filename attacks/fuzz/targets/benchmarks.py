@@ -227,7 +227,8 @@ def elliptic_bases() -> list[Files]:
 
 def read_elliptic(folder: Path) -> dict[str, Graph]:
     """Read both time steps."""
-    return read_steps(*(folder / f for f in ("features.csv", "classes.csv", "edgelist.csv")), ["t01", "t02"])
+    features, classes, edges = (folder / f for f in ("features.csv", "classes.csv", "edgelist.csv"))
+    return read_steps(features, classes, edges, ["t01", "t02"])
 
 
 ARXIV_TEXTS = {
