@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from edgemask.errors import GraphWarning, InputError, warn
+from edgemask.errors import GraphError, GraphWarning, InputError, warn
 from edgemask.graph.checks import POLICIES, Array, Checker, advice
 from edgemask.graph.columns import Table, encoded, ids_of, mask_of, one_label, plain, several_labels, unique_ids
 from edgemask.graph.structure import STRUCTURE
 from edgemask.legal import did_you_mean
+from edgemask.schema import FLAG, TEXT, Fields, Items, Maybe, check
+from edgemask.schema import Table as Of
 
 ROLES = ("id", "label", "features", "text")  # options that name columns of the nodes
 OPTIONS = (*ROLES, "source", "destination", "weight", "classes", "undirected", *POLICIES)
 NAMES = ("source", "destination")
 ENDS = (NAMES, ("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 KEY = "edgemask"  # of `DataFrame.attrs`
+STORED = Fields(
+    {
+        "name": TEXT,
+        "columns": Items(TEXT),
+        "classes": Items(TEXT),
+        "feature_names": FLAG,
+        "text_columns": Items(TEXT),
+        "label": Maybe(TEXT),
+        "labels": Of(TEXT),
+        "masks": Of(TEXT),
+    },
+    {"packed": Items(TEXT, 2, 2)},
+)
 
 
 def graph(
@@ -53,12 +69,24 @@ def graph(
     default = isinstance(ids, pd.RangeIndex) and ids.equals(pd.RangeIndex(len(table)))
     fields["node_ids"] = None if default else ids.to_numpy(dtype=None if ids.dtype.kind == "i" else str)
     fields |= edge_fields(Table(edges, of_edges), ids, of_nodes, given) | policies
-    if fields["x"] is None:
-        number = fields["node_ids"] if fields["node_ids"] is not None else np.arange(len(table))
-        result = cls(name, **fields | {"features": kinds, "node_ids": number})
-        return result if fields["node_ids"] is not None else result.replace(node_ids=None)
-    result = cls(name, **fields)
-    return result.with_structure(*kinds) if kinds else result
+    with _named(None if places is None else of_nodes):
+        if fields["x"] is None:
+            number = fields["node_ids"] if fields["node_ids"] is not None else np.arange(len(table))
+            result = cls(name, **fields | {"features": kinds, "node_ids": number})
+            return result if fields["node_ids"] is not None else result.replace(node_ids=None)
+        result = cls(name, **fields)
+        return result.with_structure(*kinds) if kinds else result
+
+
+@contextmanager
+def _named(place: str | None) -> Iterator[None]:
+    """Prefix the message of a `GraphError` with the place of the table, if it has one."""
+    try:
+        yield
+    except GraphError as error:
+        if place is None:
+            raise
+        raise GraphError(f"{place}: {error}") from error
 
 
 def check_options(options: Iterable[str], known: Iterable[str], place: str = "") -> None:
@@ -346,9 +374,27 @@ def own_description(nodes: pd.DataFrame, given: Mapping[str, Any]) -> dict[str, 
 
     Options that name columns or classes have priority.
     """
-    attrs = nodes.attrs.get(KEY, {})
+    attrs = description(nodes)
     if not attrs or not {*ROLES, "classes"}.isdisjoint(given) or attrs["columns"] != list(nodes.columns):
         return {}
+    return attrs
+
+
+def description(nodes: pd.DataFrame) -> dict[str, Any]:
+    """Return what `frames` stored in the attributes of a table; nothing if it did not make the table.
+
+    Raises:
+        SchemaError: The attributes were changed.
+        GraphError: They contradict each other.
+    """
+    if not (attrs := nodes.attrs.get(KEY)):
+        return {}
+    where = f"the attribute {KEY!r} of the table"
+    check(attrs, STORED, where)
+    special = [*attrs["masks"], *attrs["labels"], *([attrs["label"]] if attrs["label"] is not None else [])]
+    several = [*attrs["labels"].values()]
+    if len({*special, *attrs["columns"]}) != len(attrs["columns"]) or (several and several != attrs["classes"]):
+        raise GraphError(f"{where}: its columns, masks and labels contradict each other")
     return dict(attrs)
 
 

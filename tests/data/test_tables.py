@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
+from pyarrow import parquet
 
 from edgemask import EdgeMaskClassifier, load_model
 from edgemask.data.files import read_graph, write_graph
-from edgemask.errors import GraphError, GraphWarning, InputError, MissingFileError
+from edgemask.data.parquet import write_parquet
+from edgemask.errors import GraphError, GraphWarning, InputError, LimitError, MissingFileError
 from edgemask.graph import Graph
 
 READ: dict[str, Any] = {
@@ -252,3 +256,57 @@ def test_ignored_columns_of_edges_are_named() -> None:
         Graph.from_pandas(nodes, edges, **{k: v for k, v in READ.items() if k != "weight"})
     with pytest.warns(GraphWarning, match="the columns day are ignored; an edge has two ends and a weight"):
         Graph.from_pandas(nodes, edges.assign(day=1), **READ)
+
+
+# ---- damaged descriptions in Parquet files -------------------------------------------------------------------
+
+
+def described(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    """Write a graph with sparse features, and change the description of its table."""
+    sparse = Graph("g", sp.csr_array(np.eye(3)), [(0, 1)], [0, 1, 0], masks={"train": np.ones(3, bool)})
+    write_parquet(sparse, folder)
+    table = parquet.read_table(folder / "nodes.parquet")
+    metadata = json.loads(table.schema.metadata[b"pandas"])
+    change(metadata["attributes"]["edgemask"])
+    changed = table.replace_schema_metadata({b"pandas": json.dumps(metadata)})
+    parquet.write_table(changed, folder / "nodes.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(columns=5), "columns: expected an array, got 5"),
+        (lambda d: d.update(masks={"other": "train"}), "its columns, masks and labels contradict each other"),
+        (lambda d: d.update(label=None), "it has other columns than edgemask wrote"),
+        (lambda d: d.update(packed=["feature indices", "x"]), "it has other columns than edgemask wrote"),
+        (lambda d: d.update(columns=d["columns"][:-1]), "indices must be < 2"),
+        (lambda d: d.pop("name"), "'name' is missing"),
+    ],
+    ids=["type", "masks", "label", "packed", "width", "name"],
+)
+def test_a_damaged_description_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], Any], message: str
+) -> None:
+    with pytest.raises(GraphError, match=rf"nodes\.parquet: .*{message}"):
+        read_graph(described(tmp_path, change))
+
+
+def test_a_changed_page_is_noticed(tmp_path: Path) -> None:
+    graph = Graph("g", np.random.default_rng(0).random((300, 1)), [])
+    write_parquet(graph, tmp_path)
+    path = tmp_path / "nodes.parquet"
+    data, messages = path.read_bytes(), set()
+    for at in range(200, 1200, 10):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(GraphError, match=r"nodes\.parquet: not a readable Parquet file") as caught:
+            read_graph(tmp_path)
+        messages.add("CRC" in str(caught.value))
+    assert messages == {True}
+
+
+def test_parquet_files_expand_only_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parquet(Graph("g", np.zeros((100_000, 2)), []), tmp_path)
+    monkeypatch.setenv("EDGEMASK_MAX_BYTES", "1M")
+    with pytest.raises(LimitError, match=r"nodes\.parquet: the table would take 3\.1 MiB"):
+        read_graph(tmp_path)
