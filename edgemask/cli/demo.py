@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from edgemask.config import Recipe
 from edgemask.data import benchmark
@@ -17,13 +16,14 @@ from edgemask.experiments.run import Run, execute
 from edgemask.methods.registry import method_spec
 from edgemask.report.comparison import Comparison
 from edgemask.report.tables import benchmark_table
+from edgemask.runtime.safe_text import SafeConsole
 
 TARGET = "gamma"
 METHODS = ("erm-mlp", "erm-gcn", "erm-gcn-enriched", "edgemask-dg-star")
 
 
 def run_demo(
-    console: Console, picture: Path, seed: int = 0, nodes: int = 1500
+    console: SafeConsole, picture: Path, seed: int = 0, nodes: int = 1500
 ) -> tuple[dict[str, list[Record]], Comparison]:
     """Train every method on two domains, test it on the third, draw the picture.
 
@@ -46,12 +46,12 @@ def run_demo(
         soft_wrap=True,
     )
     for graph in domains.values():
-        console.print(f"  {graph}", highlight=False, soft_wrap=True)
+        console.print(f"  {graph}", soft_wrap=True)
     groups: dict[str, list[Record]] = {}
     for name in METHODS:
         run = Run(bench.name, {**bench.options, **options}, protocol, name, demo_recipe(name), seed)
         groups[name] = [execute(run, domains, device=torch.device("cpu"))]
-        console.print(f"  trained {name} ({time.perf_counter() - start:.0f} s)", highlight=False)
+        console.print(f"  trained {name} ({time.perf_counter() - start:.0f} s)")
     draw(groups, picture)
     return groups, benchmark_table(f"the unseen domain {TARGET}, percent", groups)
 

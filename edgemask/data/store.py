@@ -24,12 +24,11 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from edgemask.errors import DataError
 from edgemask.runtime.atomic import part_of
+from edgemask.runtime.safe_text import SafeConsole
 
 ATTEMPTS = 3
 PAUSE = 1.0  # seconds before the second attempt; doubled before each later one
@@ -243,14 +242,14 @@ def _stream(file: File, timeout: float, deadline: float) -> Generator[bytes]:
     received = 0
     request = Request(file.url, headers={"User-Agent": "edgemask", "Accept-Encoding": "identity"})
     bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
+        TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+        console=SafeConsole(stderr=True), transient=True, disable=not sys.stderr.isatty(),
     )  # fmt: skip
     try:
         opener = build_opener(_Handler(deadline), _Redirects(file))
         with opener.open(request, timeout=timeout) as response, bar:
             total: int | None = file.size if response.length is None else response.length
-            task = bar.add_task(escape(file.path), total=total)
+            task = bar.add_task(file.path, total=total)
             while block := response.read1(BLOCK):
                 received += len(block)
                 if max(received, total or 0) > file.max_size:

@@ -6,17 +6,17 @@ import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from edgemask.cli import demo
 from edgemask.methods.registry import method_spec
 from edgemask.report.render import rich_table
+from edgemask.runtime.safe_text import SafeConsole
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
     """Return text, records and picture of one short demo."""
-    console, picture = Console(file=io.StringIO(), width=100), tmp_path_factory.mktemp("demo") / "out" / "demo.png"
+    console, picture = SafeConsole(file=io.StringIO(), width=100), tmp_path_factory.mktemp("demo") / "out" / "demo.png"
 
     def short(name: str):
         r = method_spec(name).recipe

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 from edgemask import EdgeMaskClassifier
 from edgemask.cli import app, main, tables
-from edgemask.cli.tables import Predictions, guarded, write_csv
+from edgemask.cli.tables import Predictions, write_csv
 from edgemask.data import write_graph
 from edgemask.data.synthetic import demo_family
 from edgemask.errors import FileError, InputError, MissingDependencyError
+from edgemask.runtime.safe_text import guarded
 
 CLASSES = ("=ant", "bee", "-1", "@dog", "eel\x1b[2J")
 
@@ -152,7 +153,7 @@ def test_control_characters_are_escaped_on_a_terminal_only(monkeypatch):
 
 
 def test_the_modules_of_predict_do_not_import_training_code_themselves():
-    for name in ("common", "console", "json_output", "completion", "tables", "predict"):
+    for name in ("common", "json_output", "completion", "tables", "predict"):
         module = importlib.import_module(f"edgemask.cli.{name}")
         text = Path(module.__file__ or "").read_text("utf-8")
         assert "edgemask.training" not in text
