@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from edgemask._version import __version__
@@ -114,7 +113,7 @@ def _print_methods(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _print_method(method: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
     text = f"{method['name']}: {method['description']}\n{method['citation']}\nstatus: {method['status']}"
-    out.print(escape(text), highlight=False, soft_wrap=True)
+    out.print(text, soft_wrap=True)
     table = Table(title="hyper-parameters", title_justify="left")
     for column in ("name", "default", "legal values", "search range", "description"):
         table.add_column(column, overflow="fold")
@@ -237,7 +236,7 @@ def _print_bench(fields: Mapping[str, Any], table: Comparison | None) -> None:
         lines.append(f"data not available: {', '.join(targets)}")
     lines += [f"{name}: data not available: {', '.join(files)}" for name, files in fields["missing_files"].items()]
     for line in lines:
-        out.print(escape(line), highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
     if table is None:
         out.print(
             f"no run was possible: `edgemask data fetch {fields['benchmark']}` downloads the data or says where to get "
@@ -246,7 +245,7 @@ def _print_bench(fields: Mapping[str, Any], table: Comparison | None) -> None:
         )
     else:
         folder = fields["results"] / fields["benchmark"]
-        out.print(f"records: {folder}", markup=False, highlight=False, soft_wrap=True)
+        out.print(f"records: {folder}", soft_wrap=True)
 
 
 def _task_maker(
@@ -272,4 +271,4 @@ def _task_maker(
 def version(json: Json = False) -> None:
     """Print the version."""
     with output("version", json) as result:
-        result.show({}, lambda: out.print(__version__, highlight=False))
+        result.show({}, lambda: out.print(__version__))

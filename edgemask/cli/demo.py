@@ -10,7 +10,6 @@ import numpy as np
 import typer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.table import Table
 
 from edgemask.cli.common import Seed, err, out, wide
@@ -24,6 +23,7 @@ from edgemask.metrics import score
 from edgemask.report.comparison import MAJORITY
 from edgemask.runtime.atomic import replacing, writable
 from edgemask.runtime.device import cores
+from edgemask.runtime.safe_text import SafeConsole
 
 SOURCES, TARGET = ("alpha", "beta"), "gamma"
 REFERENCES = {"erm-mlp": "an MLP", "erm-gcn": "a GCN"}
@@ -56,7 +56,7 @@ def demo(
         result.show(fields, lambda: print_demo(fields))
 
 
-def run_demo(console: Console, seed: int = 0, nodes: int = NODES, **settings: Any) -> dict[str, Any]:
+def run_demo(console: SafeConsole, seed: int = 0, nodes: int = NODES, **settings: Any) -> dict[str, Any]:
     """Train the default and its references on two graphs and score them on the third.
 
     Args:
@@ -72,7 +72,7 @@ def run_demo(console: Console, seed: int = 0, nodes: int = NODES, **settings: An
     sources, target = [graphs[name] for name in SOURCES], graphs[TARGET]
     console.print(INTRODUCTION, soft_wrap=True)
     for graph in graphs.values():
-        console.print(f"  {graph}", highlight=False, soft_wrap=True)
+        console.print(f"  {graph}", soft_wrap=True)
     common = {"seed": seed, "device": "cpu", "verbose": int(console.is_terminal), **settings}
     model = EdgeMaskClassifier(jobs=min(2, cores()), **common).fit(sources)
     scores = {AUTO: model.score(target)}
@@ -111,7 +111,7 @@ def print_demo(fields: Mapping[str, Any]) -> None:
         table.add_row(name, f"{100 * value:.1f}", style="bold" if name == AUTO else None)
     wide().print(table)
     for line in (fields["verdict"], f"picture: {fields['picture']}", NEXT):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def draw(fields: Mapping[str, Any], picture: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from edgemask import EdgeMaskClassifier, benchmark
 from edgemask.cli import demo
 from edgemask.metrics import score
+from edgemask.runtime.safe_text import SafeConsole
 
 SMALL = {"epochs": 3, "hidden": 8, "k": 3, "clusters": 5, "mask_projection": 8, "mask_hidden": 8}
 
@@ -19,7 +19,7 @@ SMALL = {"epochs": 3, "hidden": 8, "k": 3, "clusters": 5, "mask_projection": 8, 
 @pytest.fixture(scope="module")
 def shown():
     """Return the fields of a short demo."""
-    return demo.run_demo(Console(file=io.StringIO()), seed=1, nodes=80, **SMALL)
+    return demo.run_demo(SafeConsole(file=io.StringIO()), seed=1, nodes=80, **SMALL)
 
 
 def test_the_default_and_its_references_are_scored_on_the_unseen_graph(shown):
