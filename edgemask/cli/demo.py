@@ -17,6 +17,7 @@ from edgemask.cli.evaluate import class_shares
 from edgemask.cli.fit import described, print_model
 from edgemask.cli.json_output import Json, output
 from edgemask.data import benchmark
+from edgemask.errors import InputError
 from edgemask.estimator import AUTO, EdgeMaskClassifier
 from edgemask.graph import Graph
 from edgemask.metrics import score
@@ -25,6 +26,7 @@ from edgemask.runtime.atomic import replacing, writable
 from edgemask.runtime.device import cores
 from edgemask.runtime.safe_text import SafeConsole
 
+PICTURES = (".png", ".svg", ".pdf")  # suffixes of the picture's formats
 SOURCES, TARGET = ("alpha", "beta"), "gamma"
 REFERENCES = {"erm-mlp": "an MLP", "erm-gcn": "a GCN"}
 NODES = 400
@@ -49,6 +51,8 @@ def demo(
     The graphs have the same classes but different edges. The default chooses among all its candidates. An MLP, a GCN
     and the most frequent class are scored beside it.
     """
+    if picture.suffix not in PICTURES:
+        raise InputError(f"{picture}: the file name of the picture must end in {', '.join(PICTURES)}")
     writable(picture)
     with output("demo", json) as result:
         fields = run_demo(err, seed) | {"picture": picture}
@@ -121,7 +125,7 @@ def draw(fields: Mapping[str, Any], picture: Path) -> None:
     draw_leaderboard(left, fields["leaderboard"])
     draw_scores(right, fields)
     with replacing(picture) as file:
-        figure.savefig(file, dpi=150, format=picture.suffix.lstrip(".") or "png")
+        figure.savefig(file, dpi=150, format=picture.suffix[1:])
 
 
 def draw_leaderboard(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:

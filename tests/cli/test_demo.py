@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from edgemask import EdgeMaskClassifier, benchmark
-from edgemask.cli import demo
+from edgemask.cli import app, demo
+from edgemask.errors import InputError
 from edgemask.metrics import score
 from edgemask.runtime.safe_text import SafeConsole
 
@@ -49,6 +51,12 @@ def test_the_verdict_has_every_score(shown):
 def test_the_picture_is_written(shown, tmp_path: Path):
     demo.draw(shown, tmp_path / "out" / "demo.png")
     assert (tmp_path / "out" / "demo.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_picture_of_an_unknown_format_is_refused_before_the_work():
+    result = CliRunner().invoke(app, ["demo", "--picture", "out/demo.txt"])
+    assert isinstance(result.exception, InputError)
+    assert "out/demo.txt: the file name of the picture must end in .png, .svg, .pdf" in str(result.exception)
 
 
 def test_the_text_ends_with_what_to_type_next(shown, capsys):
