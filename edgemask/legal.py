@@ -86,7 +86,7 @@ class Legal:
 def is_number(value: Any) -> bool:
     """Return whether a value is a finite number that fits a float, of Python or NumPy (a boolean is not one here)."""
     try:
-        return isinstance(value, Real) and type(value) is not bool and math.isfinite(value)
+        return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     except OverflowError:  # an integer beyond the range of floats
         return False
 
