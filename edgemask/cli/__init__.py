@@ -212,8 +212,8 @@ def _usage(error: Any) -> tuple[str, str]:
     if type(error).__name__ == "NoArgsIsHelpError":
         return "", ""
     message = _one_line(getattr(error, "message", "") or error.format_message()).rstrip(".")
-    if near := sorted(getattr(error, "possibilities", None) or ()):
-        message += f"; did you mean {near[0]!r}?"
+    if near := getattr(error, "possibilities", None):
+        message += did_you_mean(error.option_name, near)
     elif not hasattr(error, "possibilities"):
         message = _one_line(error.format_message())
     command = error.ctx.command_path if getattr(error, "ctx", None) else "edgemask"
