@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 LONGEST = 1500  # characters of a message
 
@@ -143,3 +146,18 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 def _is_ours(module: str) -> bool:
     return module == "edgemask" or module.startswith("edgemask.")
+
+
+@contextmanager
+def without_repeats() -> Iterator[None]:
+    """Show warnings of the same class and text only once inside the block."""
+    with warnings.catch_warnings():
+        show, shown = warnings.showwarning, set[tuple[type[Warning], str]]()
+
+        def once(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if (category, str(message)) not in shown:
+                shown.add((category, str(message)))
+                show(message, category, *place, **more)
+
+        warnings.showwarning = once
+        yield

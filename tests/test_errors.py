@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from edgemask import EdgeMaskClassifier, Graph
-from edgemask.errors import LONGEST, FileError, GraphError, GraphWarning, warn
+from edgemask import EdgeMaskClassifier, Graph, benchmark, compare
+from edgemask.errors import LONGEST, EnrichWarning, FileError, GraphError, GraphWarning, warn, without_repeats
 
 EDGES, Y = [(0, 0), (0, 1), (1, 2), (2, 3)], [0, 1, 0, 1]
 
@@ -42,3 +42,20 @@ def test_a_message_is_one_line_without_control_characters():
     assert str(GraphError("a.csv: 'a\nb\x1b[2J\u202e' é 😀")) == r"a.csv: 'a\nb\x1b[2J\u202e' é 😀"
     assert len(str(GraphError("x" * 5000))) == LONGEST
     assert str(FileError("no\x00file")) == r"no\x00file"
+
+
+def test_a_warning_is_repeated_only_with_another_text_or_class():
+    given = [("a", UserWarning), ("a", UserWarning), ("b", UserWarning), ("a", GraphWarning)]
+    with warnings.catch_warnings(record=True) as caught, without_repeats():
+        warnings.simplefilter("always")
+        for text, category in given:
+            warn(text, category)
+    assert [(str(w.message), w.category) for w in caught] == given[1:]
+
+
+def test_a_comparison_shows_a_warning_once():
+    graphs = benchmark("synthetic").load(nodes=80)
+    with pytest.warns(EnrichWarning, match="clusters = 100 is too large") as caught:
+        compare(graphs.values(), ["erm-gcn-enriched"], seeds=2, settings={"epochs": 1}, references=False)
+    texts = [str(w.message) for w in caught if w.category is EnrichWarning]
+    assert len(texts) == len(set(texts)) == 3

@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from edgemask._version import __version__
 from edgemask.cli.common import err, out
 from edgemask.cli.json_output import print_document
-from edgemask.errors import EdgemaskError
+from edgemask.errors import EdgemaskError, without_repeats
 from edgemask.legal import did_you_mean
 
 ISSUES = "https://github.com/edgemask/edgemask/issues"
@@ -171,7 +171,8 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            status = app(arguments, prog_name="edgemask", standalone_mode=False)
+            with without_repeats():
+                status = app(arguments, prog_name="edgemask", standalone_mode=False)
             sys.stdout.flush()
     except (BrokenPipeError, OutputClosed):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

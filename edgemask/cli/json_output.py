@@ -64,7 +64,8 @@ def output(command: str, as_json: bool) -> Iterator[Output]:
         show = warnings.showwarning
 
         def collect(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            result.warnings.append(str(message))
+            if str(message) not in result.warnings:
+                result.warnings.append(str(message))
             show(message, category, *place, **more)
 
         warnings.showwarning = collect

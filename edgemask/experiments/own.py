@@ -14,7 +14,7 @@ import pandas as pd
 
 from edgemask.config import RECIPES, Recipe
 from edgemask.enrich import default_cache
-from edgemask.errors import FailedRunWarning, InputError, warn
+from edgemask.errors import FailedRunWarning, InputError, warn, without_repeats
 from edgemask.estimator import AUTO, STAR
 from edgemask.estimator.inputs import training_graphs
 from edgemask.experiments.local import InProcess, Local
@@ -108,6 +108,7 @@ def compare(
     study = Study.of(graphs, targets, validation, metrics=metrics, seeds=seeds, read=read, scale=scale)
     tasks = study.tasks(made)
     with ExitStack() as stack:
+        stack.enter_context(without_repeats())
         folder = stack.enter_context(temporary_folder("edgemask-compare")) if results is None else Path(results)
         store, where = ResultStore(folder), Settings(folder, True, device)
         study.store(folder)
