@@ -33,8 +33,8 @@ from edgemask.runtime.atomic import temporary_folder
 from edgemask.runtime.device import resolve_device
 from edgemask.runtime.safe_text import SafeConsole
 from edgemask.training.naming import Canonical
-from edgemask.training.selection import check_sources
 from edgemask.training.race import MAJORITY
+from edgemask.training.selection import check_sources
 
 
 def compare(
