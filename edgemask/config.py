@@ -297,7 +297,7 @@ class Recipe:
                 f"got {self.batch_size}"
             )
 
-    def replace(self, **changes: Any) -> Recipe:
+    def replace(self, /, **changes: Any) -> Recipe:
         """Return a copy with some settings changed.
 
         Args:

@@ -190,11 +190,13 @@ def _report(error: Exception, as_json: bool) -> int:
         message, hint = _usage(error)
     elif isinstance(error, Interrupted):
         status = INTERRUPTED
-    elif isinstance(error, MemoryError):
-        message = "not enough memory"
     elif isinstance(error, OSError) and error.strerror:
         message = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
-    elif not isinstance(error, EdgemaskError):
+    elif isinstance(error, EdgemaskError):
+        pass
+    elif import_module("edgemask.runtime.device").out_of_memory(error):  # it loads torch, so it is asked late
+        message = "not enough memory" + f": {message}" * bool(message)
+    else:
         status, message = BUG, f"{type(error).__name__}: {error} ({_place(error)})"
         hint = (
             f"This is a bug in edgemask. Please report it at {ISSUES} with the output of the same command and --debug."

@@ -123,6 +123,7 @@ def test_an_unknown_command_is_named(run):
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "x"), "error: x: No such file or directory"),
         (OSError(errno.ENOSPC, "No space left on device"), "error: No space left on device"),
         (MemoryError(), "error: not enough memory"),
+        (RuntimeError("x: can't allocate memory"), "error: not enough memory: x: can't allocate memory"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
