@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from edgemask.cli.common import err
+from edgemask.enrich import default_cache
 from edgemask.experiments.local import Local
 from edgemask.experiments.on_ray import OnRay
 from edgemask.experiments.progress import progress, summary
@@ -44,7 +45,12 @@ def run_tasks(
 
     Returns:
         The exit status: 0, 1 if a run failed, 130 if the user stopped it.
+
+    Raises:
+        MissingFileError: The user has no home.
     """
+    if ray is None and settings.cache is None:
+        default_cache()  # without a folder for it, every run would fail
     for why in fetch(tasks, settings):
         err.print(escape(why), highlight=False, soft_wrap=True)
     executor: Executor = Local(settings, jobs) if ray is None else OnRay(settings, ray)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from edgemask.cli.console import printable
+from edgemask.cli.console import naming, printable
 from edgemask.errors import InputError, MissingDependencyError
 from edgemask.graph import Array
 from edgemask.runtime.atomic import replacing
@@ -71,10 +71,11 @@ class Predictions:
 def print_csv(predictions: Predictions) -> None:
     """Print predictions as CSV in UTF-8. Control characters are escaped if standard output is a terminal."""
     terminal = sys.stdout.isatty()
-    sys.stdout.flush()
-    for text in _csv_texts(predictions):
-        sys.stdout.buffer.write((printable(text) if terminal else text).encode("utf-8", "backslashreplace"))
-    sys.stdout.buffer.flush()
+    with naming("standard output"):
+        sys.stdout.flush()
+        for text in _csv_texts(predictions):
+            sys.stdout.buffer.write((printable(text) if terminal else text).encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.flush()
 
 
 def _csv_texts(predictions: Predictions) -> Iterator[str]:

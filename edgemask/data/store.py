@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from edgemask.errors import DataError
+from edgemask.runtime.folders import user_cache
 
 ATTEMPTS = 3
 PAUSE = 1.0  # seconds before the second attempt; doubled before each later one
@@ -60,12 +61,12 @@ class Store:
 
     Raises:
         DataError: $EDGEMASK_OFFLINE has another value than 1, true, 0 or false.
+        MissingFileError: There is no `root`, no $EDGEMASK_DATA, and the user has no home.
     """
 
     def __init__(self, root: str | Path | None = None, *, offline: bool | None = None, timeout: float = 30.0) -> None:
         if root is None:
-            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-            root = os.environ.get("EDGEMASK_DATA") or cache / "edgemask"
+            root = os.environ.get("EDGEMASK_DATA") or user_cache("EDGEMASK_DATA") / "edgemask"
         self.root = Path(root).expanduser().absolute()
         self.offline = _offline_by_environment() if offline is None else offline
         self.timeout = timeout

@@ -189,7 +189,9 @@ def test_a_candidate_that_does_not_fit_in_memory_leaves_with_its_reason(monkeypa
 
     monkeypatch.setattr(Trainer, "step", hungry)
     outcome = run("erm-mlp", "erm-gcn")
-    assert [s.note for s in outcome.leaderboard if s.name == "erm-gcn"] == ["failed: not enough memory"]
+    assert [s.note for s in outcome.leaderboard if s.name == "erm-gcn"] == [
+        "failed: not enough memory; a smaller batch_size needs less"
+    ]
     assert [m.name for m in outcome.members] == ["erm-mlp"]
 
 
