@@ -17,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=200, help="number of kills (default: 200)")
     parser.add_argument("--seed", type=int, default=1, help="seed of all choices (default: 1)")
     parser.add_argument("--only", action="append", metavar="NAME", help="only this job or fault; can be repeated")
+    parser.add_argument("--quick", action="store_true", help="no kills, and only faults that are staged in seconds")
     parser.add_argument("--index", type=int, help="run only this case of the job")
     parser.add_argument("--workers", type=int, default=2, help="cases that run side by side (default: 2)")
     parser.add_argument("--keep", type=Path, help="folder in which the files of cases with findings stay")
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from attacks.torture.stage import play, text
 
     names = chosen.only or [*JOBS, *faults.FAULTS]
+    if chosen.quick:
+        names = [name for name, fault in faults.FAULTS.items() if fault.quick]
     if unknown := [name for name in names if name not in JOBS and name not in faults.FAULTS]:
         parser.error(f"no job or fault {unknown[0]!r} (there are: {', '.join([*JOBS, *faults.FAULTS])})")
     warm_up()

@@ -57,12 +57,12 @@ class Fault:
     Args:
         name: Its name.
         play: Stages the fault, runs commands, and checks them.
-        quick: Whether the tests run it too.
+        quick: Whether the tests run it too, because it takes only seconds.
     """
 
     name: str
     play: Callable[[Stage], None]
-    quick: bool = True
+    quick: bool = False
 
 
 @dataclass
