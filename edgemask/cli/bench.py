@@ -27,7 +27,7 @@ from edgemask.cli.common import (
 )
 from edgemask.cli.comparisons import described
 from edgemask.cli.completion import BENCHMARK_NAMES, METHOD_NAMES, METHOD_OR_AUTO, RECIPE_NAMES
-from edgemask.cli.demo import run_demo
+from edgemask.cli.demo import PICTURES, run_demo
 from edgemask.cli.json_output import Json, output
 from edgemask.cli.running import open_store, run_tasks
 from edgemask.config import COMMON, parse_settings
@@ -281,6 +281,8 @@ def demo(
 
     The graphs have the same classes but different edges. EdgeMask-DG* is compared with an MLP and a GCN.
     """
+    if picture.suffix not in PICTURES:
+        raise InputError(f"{picture}: the file name of the picture must end in {', '.join(PICTURES)}")
     writable(picture)
     with output("demo", json) as result:
         _, table = run_demo(err, picture, seed)

@@ -16,9 +16,11 @@ from edgemask.experiments.run import Run, execute
 from edgemask.methods.registry import method_spec
 from edgemask.report.comparison import Comparison
 from edgemask.report.tables import benchmark_table
+from edgemask.runtime.atomic import replacing
 from edgemask.runtime.safe_text import SafeConsole
 
 TARGET = "gamma"
+PICTURES = (".png", ".svg", ".pdf")  # suffixes of the picture's formats
 METHODS = ("erm-mlp", "erm-gcn", "erm-gcn-enriched", "edgemask-dg-star")
 
 
@@ -78,5 +80,5 @@ def draw(groups: dict[str, list[Record]], picture: Path) -> None:
             right.plot([v for v in values if v is not None], label=key.removeprefix("mask "), linewidth=1)
     right.set(xlabel="epoch", ylabel="mean mask", title=f"training on {record['protocol']['name']}")
     right.legend(fontsize=7)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=150)
+    with replacing(picture) as sink:
+        figure.savefig(sink, format=picture.suffix[1:], dpi=150)

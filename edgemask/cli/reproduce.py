@@ -159,7 +159,8 @@ def _written(
     }
     files = {target / f"{name}.{suffix}": text for suffix, text in forms.items() if text}
     for path, text in files.items():
-        path.write_text(text, encoding="utf-8")
+        with replacing(path, text=True) as sink:
+            sink.write(text)
     if name in figures.FIGURES and any(t.keys or name == "complexity" for t in tables):
         figures.save(name, store, target / f"{name}.svg")
     return suite, tables, list(files)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from edgemask.enrich.knn import is_sparse
 from edgemask.errors import EnrichWarning, InputError, warn
 from edgemask.runtime.atomic import replacing
+from edgemask.runtime.folders import user_cache
 
 Array = npt.NDArray[Any]
 FORMAT = "edgemask-enrich-1"  # increase when the file layout or a cached algorithm changes
@@ -61,8 +62,12 @@ class Cache:
 
 
 def default_cache() -> Cache:
-    """Return the cache in `$EDGEMASK_CACHE`, or in `~/.cache/edgemask/enrich` if that is not set."""
-    return Cache(os.environ.get("EDGEMASK_CACHE") or Path.home() / ".cache" / "edgemask" / "enrich")
+    """Return the cache in `$EDGEMASK_CACHE`, or in `edgemask/enrich` in the user's cache folder if that is not set.
+
+    Raises:
+        MissingFileError: There is no `$EDGEMASK_CACHE`, and the user has no home.
+    """
+    return Cache(os.environ.get("EDGEMASK_CACHE") or user_cache("EDGEMASK_CACHE") / "edgemask" / "enrich")
 
 
 def feature_hash(x: Any) -> str:

@@ -6,8 +6,10 @@ import io
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from edgemask.cli import demo
+from edgemask.cli import app, demo
+from edgemask.errors import InputError
 from edgemask.methods.registry import method_spec
 from edgemask.report.render import rich_table
 from edgemask.runtime.safe_text import SafeConsole
@@ -51,6 +53,12 @@ def test_the_table_names_the_selection_rules(shown):
 def test_the_picture_is_written(shown):
     picture: Path = shown[2]
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_picture_of_an_unknown_format_is_refused_before_the_work():
+    result = CliRunner().invoke(app, ["demo", "--picture", "out/demo.txt"])
+    assert isinstance(result.exception, InputError)
+    assert "out/demo.txt: the file name of the picture must end in .png, .svg, .pdf" in str(result.exception)
 
 
 def test_the_demo_trains_half_as_many_epochs_as_a_benchmark():
