@@ -164,9 +164,9 @@ def test_use_before_fit_is_an_error(call):
         ({"method": "auto", "candidates": ["erm-gcn"]}, "k defines the candidates: choose them by name"),
         (
             {"method": "auto", "budget": -1},
-            "budget: expected a time such as 90s, 10m or 2h, or a positive number of seconds, got -1",
+            "budget must be a time such as 90s, 10m or 2h, or a positive number of seconds, got -1",
         ),
-        ({"method": "auto", "budget": "soon"}, "budget: expected a time such as 90s, 10m or 2h, .* got 'soon'"),
+        ({"method": "auto", "budget": "soon"}, "budget must be a time such as 90s, 10m or 2h, .* got 'soon'"),
         ({"method": "auto", "max_members": 0}, "max_members must be at least 1, got 0"),
         ({"method": "auto", "jobs": 0}, "jobs must be at least 1, got 0"),
         ({"metric": "f2"}, "no metric 'f2' .*micro_f1"),

@@ -49,7 +49,7 @@ COMMANDS = {
     "reproduce": ("reproduce", "Reproduce tables and figures of the paper."),
     "slurm": ("reproduce", "Write a Slurm job file that runs tables and figures of the paper."),
     "report": ("reproduce", "Write an HTML page with all tables, figures, runs and masks."),
-    "demo": ("bench", "Train on two synthetic graphs and test on a third."),
+    "demo": ("demo", "Train on two synthetic graphs and test on a third."),
     "version": ("bench", "Print the version."),
 }
 
@@ -237,8 +237,8 @@ def _usage(error: Any) -> tuple[str, str]:
     if type(error).__name__ == "NoArgsIsHelpError":
         return "", ""
     message = _one_line(getattr(error, "message", "") or error.format_message()).rstrip(".")
-    if near := sorted(getattr(error, "possibilities", None) or ()):
-        message += f"; did you mean {near[0]!r}?"
+    if near := getattr(error, "possibilities", None):
+        message += did_you_mean(error.option_name, near)
     elif not hasattr(error, "possibilities"):
         message = _one_line(error.format_message())
     command = error.ctx.command_path if getattr(error, "ctx", None) else "edgemask"

@@ -1,4 +1,4 @@
-"""The commands `bench`, `methods`, `demo` and `version`."""
+"""The commands `bench`, `methods` and `version`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from edgemask.cli.common import (
     Jobs,
     Offline,
     Ray,
-    Seed,
     Settings,
-    err,
     out,
     split_names,
     wide,
@@ -27,7 +25,6 @@ from edgemask.cli.common import (
 )
 from edgemask.cli.comparisons import described
 from edgemask.cli.completion import BENCHMARK_NAMES, METHOD_NAMES, METHOD_OR_AUTO, RECIPE_NAMES
-from edgemask.cli.demo import PICTURES, run_demo
 from edgemask.cli.json_output import Json, output
 from edgemask.cli.running import open_store, run_tasks
 from edgemask.config import COMMON, parse_settings
@@ -44,7 +41,6 @@ from edgemask.protocol import Protocol
 from edgemask.report.comparison import Comparison
 from edgemask.report.render import rich_table
 from edgemask.report.tables import benchmark_table, failures, with_oracle
-from edgemask.runtime.atomic import writable
 from edgemask.runtime.device import resolve_device
 from edgemask.training.candidates import AUTO_RECIPE, choose_candidates
 
@@ -269,29 +265,6 @@ def _task_maker(
     names = tuple(c.name for c in choose_candidates(split_names(candidates), [], **values))
     shared = AUTO_RECIPE.replace(**values)
     return lambda where, options, protocol, seed: AutoRun(where, options, protocol, seed, shared, names)
-
-
-@app.command()
-def demo(
-    picture: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("out/demo.png"),
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
-    """Train on two synthetic graphs and test on a third.
-
-    The graphs have the same classes but different edges. EdgeMask-DG* is compared with an MLP and a GCN.
-    """
-    if picture.suffix not in PICTURES:
-        raise InputError(f"{picture}: the file name of the picture must end in {', '.join(PICTURES)}")
-    writable(picture)
-    with output("demo", json) as result:
-        _, table = run_demo(err, picture, seed)
-
-        def print_result() -> None:
-            wide().print(rich_table(table))
-            out.print(f"picture: {picture}", soft_wrap=True)
-
-        result.show({"table": described(table), "picture": picture}, print_result)
 
 
 @app.command()

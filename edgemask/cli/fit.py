@@ -232,6 +232,14 @@ def described(model: Model) -> dict[str, Any]:
 
 
 def print_fit(fields: Mapping[str, Any]) -> None:
+    """Print what a user learns about a fitted model, and its file."""
+    print_model(fields)
+    out.print(f"model: {fields['model']}", soft_wrap=True)
+    for note in fields["notes"]:
+        err.print(f"note: {note}", soft_wrap=True)
+
+
+def print_model(fields: Mapping[str, Any]) -> None:
     """Print the leaderboard of a fitted model, what was chosen, and the score to expect."""
     metric = fields["metric"]
     table = Table(title=f"leaderboard: {metric} on graphs not trained on, percent", title_justify="left")
@@ -261,6 +269,3 @@ def print_fit(fields: Mapping[str, Any]) -> None:
             f"({low:.1f} to {high:.1f}, the range over the scored graphs)",
             soft_wrap=True,
         )
-    out.print(f"model: {fields['model']}", soft_wrap=True)
-    for note in fields["notes"]:
-        err.print(f"note: {note}", soft_wrap=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from edgemask.data.benchmark import Benchmark, Card
+from edgemask.data.forms import benchmark_file, read_rows
 from edgemask.data.store import File, Store
 from edgemask.errors import DataError
 from edgemask.graph import Array, Graph
@@ -86,36 +86,46 @@ def read_years(paths: Mapping[str, Path], domains: Sequence[str]) -> dict[str, G
     Raises:
         DataError: A file has the wrong number of rows, or an edge names a node that does not exist.
     """
-    n, m = (int(_table(paths[f"num-{kind}-list"], np.int64, 1)[0, 0]) for kind in ("node", "edge"))
-    edges = _table(paths["edge"], np.int64, m).T
+    n, m = (int(_table(paths[f"num-{kind}-list"], np.int64, 1, 1)[0, 0]) for kind in ("node", "edge"))
+    edges = _table(paths["edge"], np.int64, m, 2).T
     x = _table(paths["node-feat"], np.float32, n)
-    y, year = (_table(paths[name], np.int64, n)[:, 0] for name in ("node-label", "node_year"))
-    if not 0 <= edges.min() <= edges.max() < n:
+    y, year = (_table(paths[name], np.int64, n, 1)[:, 0] for name in ("node-label", "node_year"))
+    if edges.size and not 0 <= edges.min() <= edges.max() < n:
         raise DataError(f"{paths['edge']}: nodes must be 0 … {n - 1}, got {edges.min()} … {edges.max()}")
-    classes = tuple(pd.read_csv(paths["categories"])["arxiv category"])
+    categories = read_rows(paths["categories"], usecols=["arxiv category"], dtype=str, keep_default_na=False)
+    classes = tuple(categories["arxiv category"])
+    if len(set(classes)) < len(classes):
+        raise DataError(f"{paths['categories']}: a category occurs twice")
     graphs = {}
     for name in domains:
         kept, after = year <= int(name), WINDOWS[name]
         new_index = np.cumsum(kept) - 1  # index of a paper in this graph
-        graphs[name] = Graph(
-            name,
-            x=x[kept],
-            edges=new_index[edges[:, kept[edges].all(0)]],
-            y=y[kept],
-            classes=classes,
-            masks={} if after is None else {"eval": year[kept] > after},
-            undirected=True,
-            duplicates="merge",
-            self_loops="drop",
-        )
+        if not kept.any():
+            raise DataError(f"{paths['node_year']}: there is no paper up to {name}")
+        with benchmark_file(paths["node-label"]):
+            graphs[name] = Graph(
+                name,
+                x=x[kept],
+                edges=new_index[edges[:, kept[edges].all(0)]],
+                y=y[kept],
+                classes=classes,
+                masks={} if after is None else {"eval": year[kept] > after},
+                undirected=True,
+                duplicates="merge",
+                self_loops="drop",
+            )
     return graphs
 
 
-def _table(path: Path, kind: type, rows: int) -> Array:
-    """Read a numeric csv.gz file without a header and check its number of rows."""
-    table: Array = pd.read_csv(path, header=None, dtype=kind).to_numpy()
+def _table(path: Path, kind: type, rows: int, columns: int | None = None) -> Array:
+    """Read a csv.gz file of finite numbers without a header, and check its numbers of rows and columns."""
+    table: Array = read_rows(path, header=None, dtype=kind).to_numpy()
     if len(table) != rows:
         raise DataError(f"{path}: expected {rows} rows, got {len(table)}")
+    if columns is not None and table.shape[1] != columns:
+        raise DataError(f"{path}: expected {columns} columns, got {table.shape[1]}")
+    if not np.isfinite(table).all():
+        raise DataError(f"{path}: a number is missing or not finite")
     return table
 
 

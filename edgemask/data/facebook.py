@@ -82,8 +82,9 @@ def read(store: Store, domains: Sequence[str], *, missing: str) -> dict[str, Gra
     known = [v[v != 0] for v in values]
     graphs = {}
     for name in domains:
-        y, adjacency = info[name][:, GENDER] - 1, sp.csc_array(_variable(paths[name], "A"))
+        y, stored = info[name][:, GENDER] - 1, _variable(paths[name], "A")
         with benchmark_file(paths[name]):
+            adjacency = sp.csc_array(stored)
             _check_symmetry(adjacency, paths[name], DataError)
             graphs[name] = Graph(
                 name,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import scipy.sparse as sp
 
 from edgemask.data.benchmark import Benchmark, Card
+from edgemask.data.forms import benchmark_file, read_rows
 from edgemask.data.store import File, Store
 from edgemask.errors import DataError, InputError
 from edgemask.graph import Graph
 from edgemask.protocol import Protocol
+from edgemask.schema import COUNT, Items, Table, parse
 
 FEATURES = 3170
 _ORIGIN = (
@@ -105,7 +105,9 @@ def read_language(name: str, edges: Path, features: Path, target: Path, *, direc
     Raises:
         DataError: The content of a file is not valid. The message names the file.
     """
-    rows = pd.read_csv(target, usecols=["new_id", "mature"]).drop_duplicates().sort_values("new_id")
+    with benchmark_file(target):
+        rows = read_rows(target, usecols=["new_id", "mature"], dtype={"new_id": np.int64, "mature": bool})
+        rows = rows.drop_duplicates().sort_values("new_id")
     ids = rows["new_id"].to_numpy()
     repeated = np.flatnonzero(ids[1:] == ids[:-1])
     if len(repeated):
@@ -113,7 +115,11 @@ def read_language(name: str, edges: Path, features: Path, target: Path, *, direc
     n = len(ids)
     if not np.array_equal(ids, np.arange(n)):
         raise DataError(f"{target}: new_id must be 0 … {n - 1}, got {ids.min()} … {ids.max()} with gaps")
-    words = {int(node): set(columns) for node, columns in json.loads(features.read_text()).items()}
+    with benchmark_file(features):
+        listed = parse(features.read_bytes(), Table(Items(COUNT)), "the features")
+        words = {int(node): set(columns) for node, columns in listed.items()}
+        if len(words) < len(listed):
+            raise DataError(f"{features}: a node occurs twice")
     if words.keys() != set(range(n)):
         node = min(words.keys() ^ set(range(n)))
         raise DataError(f"{features}: node {node} must be in both this file and {target.name}")
@@ -121,16 +127,17 @@ def read_language(name: str, edges: Path, features: Path, target: Path, *, direc
     columns = np.fromiter(chain.from_iterable(words[node] for node in range(n)), np.int64, starts[-1])
     if columns.size and not 0 <= columns.min() <= columns.max() < FEATURES:
         raise DataError(f"{features}: features must be 0 … {FEATURES - 1}, got {columns.min()} … {columns.max()}")
-    return Graph(
-        name,
-        x=sp.csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(n, FEATURES)),
-        edges=pd.read_csv(edges)[["from", "to"]].to_numpy().T,
-        y=rows["mature"].to_numpy(),
-        classes=("not mature", "mature"),
-        undirected=not directed,
-        duplicates="merge",
-        self_loops="drop",
-    )
+    with benchmark_file(edges):
+        return Graph(
+            name,
+            x=sp.csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(n, FEATURES)),
+            edges=read_rows(edges, dtype=np.int64)[["from", "to"]].to_numpy().T,
+            y=rows["mature"].to_numpy(),
+            classes=("not mature", "mature"),
+            undirected=not directed,
+            duplicates="merge",
+            self_loops="drop",
+        )
 
 
 TWITCH = Benchmark(

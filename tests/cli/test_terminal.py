@@ -212,7 +212,7 @@ main()
 )
 def test_problems_are_found_before_anything_is_read_or_run(monkeypatch, tmp_path: Path, arguments, why):
     (tmp_path / "a.npz").write_bytes(b"not a graph")
-    for place in ("bench.run_tasks", "reproduce.run_tasks", "bench.run_demo"):
+    for place in ("bench.run_tasks", "reproduce.run_tasks", "demo.run_demo"):
         monkeypatch.setattr(f"edgemask.cli.{place}", lambda *_, **__: pytest.fail("it ran"))
     monkeypatch.setattr("edgemask.estimator.EdgeMaskClassifier.load", lambda *_, **__: pytest.fail("it loaded"))
     for place in ("fit", "plan"):
