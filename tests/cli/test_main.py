@@ -119,7 +119,7 @@ def test_an_unknown_command_is_named(run):
     [
         (InputError("k must be at least 1, got 0"), "error: k must be at least 1, got 0"),
         (FileError("a [red] file cannot be read"), "error: a [red] file cannot be read"),
-        (InputError("two\nlines"), "error: two lines"),
+        (InputError("two\nlines"), "error: two\\nlines"),
         (PermissionError(errno.EACCES, "Permission denied", "/data/x"), "error: /data/x: Permission denied"),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "x"), "error: x: No such file or directory"),
         (OSError(errno.ENOSPC, "No space left on device"), "error: No space left on device"),
