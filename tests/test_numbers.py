@@ -135,6 +135,15 @@ def test_comparisons_and_searches_refuse_them_before_a_run(tmp_path: Path) -> No
     assert not list(tmp_path.rglob("*.json"))
 
 
+@pytest.mark.parametrize("method", ["erm-gcn-enriched", "edgemask-dg-star", "erm-mlp"])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_graphs_whose_features_are_all_zero_can_be_used(method: str, form: Callable[[Any], Any]) -> None:
+    a, b, c = (g.replace(x=form(np.zeros_like(g.x))) for g in (A, B, C))
+    few = {} if method == "erm-mlp" else {"k": 3, "clusters": 4}
+    for sources in ([a, b], [a, B]):
+        assert np.isfinite(EdgeMaskClassifier(method, **TINY, **few).fit(sources).predict_proba(c)).all()
+
+
 def test_a_recorded_run_that_predicts_what_is_not_finite_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
     protocol = Protocol("alpha+beta→gamma", ("alpha", "beta"), ("gamma",), ("accuracy",))
     recipe = method_spec("erm-mlp").under(None, epochs=2, hidden=8, select="last", average=0.0)
