@@ -374,6 +374,7 @@ MEMBER = Fields(
     {"name": TEXT, "recipe": Table(ANYTHING), "propagation": PROPAGATION, "temperature": Legal(0, open_low=True)},
     {"lam": Legal()},
 )
+EXPECTED = Fields({"score": NUMBER, "low": NUMBER, "high": NUMBER, "by_graph": Table(NUMBER)})
 HISTORY = Items(Table(NUMBER))
 SHARED = {  # fields of all versions
     "params": PARAMETERS,
@@ -386,7 +387,7 @@ MODEL = Fields(
     | {
         "members": Items(MEMBER, 1),
         "leaderboard": Items(STANDING),
-        "expected": Maybe(Fields({"score": NUMBER, "low": NUMBER, "high": NUMBER, "by_graph": Table(NUMBER)})),
+        "expected": Maybe(EXPECTED),
         "summaries": Items(ANYTHING),  # `GraphSummary` has their schema
         "rule": TEXT,
         "metric": TEXT,
