@@ -13,7 +13,7 @@ COLUMNS = {"knn": "kNN, s", "spectral": "clusters, s", "enrich": "enrichment, s"
 # dense spectral edges.
 PAPER = {"knn": 2.0, "spectral": 3.0, "enrich": 3.0, "epoch": 2.0}
 POSITIVE = Legal(0, open_low=True)
-PEAK = Fields({}, {"host": POSITIVE, "device": Legal(0)})
+PEAK = Fields({"host": POSITIVE, "device": Legal(0)})
 POINT = Fields(
     dict.fromkeys(COLUMNS, POSITIVE)
     | {"nodes": Legal(1, 2**62, whole=True), "peak": Fields({"process": PEAK}, others=True)},
