@@ -31,12 +31,23 @@ KINDS = {
     "mask": np.uint8,
 }
 VIEW = Fields(
-    {"nodes": Legal(1, LARGEST, whole=True), "classes": NAMES, "origins": NAMES, "alpha": NUMBER}
-    | dict.fromkeys(KINDS, TEXT)
+    {
+        "nodes": Legal(1, LARGEST, whole=True),
+        "classes": NAMES,
+        "origins": NAMES,
+        "alpha": NUMBER,
+        **dict.fromkeys(KINDS, TEXT),
+    }
 )
 PROTOCOL = Fields(
-    {"name": TEXT, "sources": NAMES, "targets": NAMES, "metrics": NAMES, "validation": TEXTS}
-    | {"repeats": Legal(1, 2**62, whole=True)}
+    {
+        "name": TEXT,
+        "sources": NAMES,
+        "targets": NAMES,
+        "metrics": NAMES,
+        "validation": TEXTS,
+        "repeats": Legal(1, 2**62, whole=True),
+    }
 )
 SELECT = Fields(
     {"rule": TEXT},

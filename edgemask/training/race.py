@@ -66,8 +66,16 @@ FEWEST = 30  # a race needs at least this many scored nodes
 FALLBACK = "erm-sage:epochs=200"  # the candidate that is trained if scores mean nothing
 
 RESULT = Fields(
-    {"score": Legal(), "epoch": Legal(1, 2**62, whole=True), "propagation": PROPAGATION, "gain": NUMBER}
-    | {"trained": Legal(1, 2**62, whole=True), "ended": FLAG, "seconds": Legal(0), "held": FLAG}
+    {
+        "score": Legal(),
+        "epoch": Legal(1, 2**62, whole=True),
+        "propagation": PROPAGATION,
+        "gain": NUMBER,
+        "trained": Legal(1, 2**62, whole=True),
+        "ended": FLAG,
+        "seconds": Legal(0),
+        "held": FLAG,
+    }
 )
 STATE = Fields(
     {
