@@ -331,7 +331,7 @@ def to_graph(value: Any, name: str, options: Mapping[str, Any]) -> Graph:
     if not isinstance(value, str | Path):
         return as_graph(value, name, options)
     if not os.path.exists(value) and "," not in str(value):
-        raise GraphError(f"{value if str(value).isprintable() else repr(value)}: no such file or folder")
+        raise GraphError(f"{value if str(value) and str(value).isprintable() else repr(value)}: no such file or folder")
     return read_graph(value, **options)
 
 

@@ -122,12 +122,21 @@ def parse(text: str | bytes, schema: Schema, where: str) -> Any:
     edgemask.errors.SchemaError: run, seed: expected an integer in [0, 4.61169e+18], got 'x'
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_distinct)
     except RecursionError:
         raise SchemaError(f"{where}: not valid JSON (it is nested too deeply)") from None
     except ValueError as error:
         raise SchemaError(f"{where}: not valid JSON ({error})") from error
     check(value, schema, where)
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object whose keys occur once: of two values of a key, one would be ignored."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {short(next(k for k in keys if keys.count(k) > 1))} occurs twice")
     return value
 
 

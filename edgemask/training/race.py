@@ -420,7 +420,7 @@ class Race:
         candidate, first, device = self.candidates[name], self.task.sources[0], torch.device(self.task.device)
         make, recipe = candidate.make, candidate.recipe
         method = make(recipe, first.num_features, first.num_classes, self.task.seed, device)
-        method.networks.load_state_dict(final.weights)
+        method.networks.load_state_dict({name: torch.from_numpy(array) for name, array in final.weights.items()})
         if isinstance(method, Game):
             method.lam.fill_(final.numbers["lam"])
         return method

@@ -348,12 +348,15 @@ def one_thread():
 @pytest.mark.usefixtures("one_thread")
 def test_candidates_that_run_in_other_processes_give_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (temporary := tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     here = run()
     with process_pool(2) as pool:
-        for options in ({"folder": tmp_path}, {"shared_disk": False}):
+        for options in ({"folder": tmp_path / "race"}, {"shared_disk": False}):
             outcome = Race(candidates(), [A, B], executor=pool, jobs=2, **options).run()
             assert np.array_equal(predictions(outcome), predictions(here))
             assert without_times(outcome) == without_times(here)
+        assert not list(temporary.iterdir())  # a process that is killed would leave its sockets there
 
 
 def test_a_process_that_dies_ends_the_race_with_a_clear_error():
