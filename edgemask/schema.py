@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -22,7 +22,7 @@ class Kind:
     """Any value of one of several Python types. Subclasses do not count, so that true is not an integer."""
 
     name: str
-    types: tuple[type, ...]
+    types: frozenset[type]
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class Fields:
 
 Schema: TypeAlias = Legal | Kind | Maybe | Either | Items | Row | Table | Fields
 
-TEXT = Kind("text", (str,))
-FLAG = Kind("true or false", (bool,))
-NUMBER = Kind("a number", (int, float))  # not necessarily finite
-SCALAR = Kind("a text, a number, true, false or null", (str, bool, int, float, type(None)))
+TEXT = Kind("text", frozenset({str}))
+FLAG = Kind("true or false", frozenset({bool}))
+NUMBER = Kind("a number", frozenset({int, float}))  # not necessarily finite
+SCALAR = Kind("a text, a number, true, false or null", frozenset({str, bool, int, float, type(None)}))
 COUNT = Legal(0, 2**62, whole=True)
-ANYTHING = Kind("a JSON value", (str, bool, int, float, list, dict, type(None)))
+ANYTHING = Kind("a JSON value", frozenset({str, bool, int, float, list, dict, type(None)}))
 
 
 def parse(text: str | bytes, schema: Schema, where: str) -> Any:
@@ -170,33 +170,43 @@ class _Misfit(Exception):
 
 
 def _check(value: Any, schema: Schema) -> None:
-    match schema:
-        case Legal():
-            if not schema.allows(value):
-                raise _misfit(str(schema), value)
-        case Kind():
-            if type(value) not in schema.types:
-                raise _misfit(schema.name, value)
-        case Maybe():
-            if value is not None:
-                _check(value, schema.schema)
-        case Either():
-            try:
-                _check(value, schema.first)
-            except _Misfit:
-                _check(value, schema.second)
-        case Items() | Row():
-            _check_items(value, schema)
-        case Table():
-            if type(value) is not dict:
-                raise _misfit("an object", value)
-            for key, item in value.items():
-                try:
-                    _check(item, schema.schema)
-                except _Misfit as misfit:
-                    raise misfit.within(f", {short(key)}") from None
-        case Fields():
-            _check_fields(value, schema)
+    if isinstance(schema, Kind):
+        if type(value) not in schema.types:
+            raise _misfit(schema.name, value)
+    elif isinstance(schema, Fields):
+        _check_fields(value, schema)
+    elif isinstance(schema, Table):
+        _check_table(value, schema)
+    elif isinstance(schema, Legal):
+        if not schema.allows(value):
+            raise _misfit(str(schema), value)
+    elif isinstance(schema, Maybe):
+        if value is not None:
+            _check(value, schema.schema)
+    elif isinstance(schema, Either):
+        try:
+            _check(value, schema.first)
+        except _Misfit:
+            _check(value, schema.second)
+    else:
+        _check_items(value, schema)
+
+
+def _check_table(value: Any, schema: Table) -> None:
+    if type(value) is not dict:
+        raise _misfit("an object", value)
+    if _all_fit(value.values(), schema.schema):
+        return
+    for key, item in value.items():
+        try:
+            _check(item, schema.schema)
+        except _Misfit as misfit:
+            raise misfit.within(f", {short(key)}") from None
+
+
+def _all_fit(values: Iterable[Any], schema: Schema) -> bool:
+    """Return whether all values are of one kind. It is much faster than checking them one by one."""
+    return isinstance(schema, Kind) and set(map(type, values)) <= schema.types
 
 
 def _check_items(value: Any, schema: Items | Row) -> None:
@@ -206,6 +216,8 @@ def _check_items(value: Any, schema: Items | Row) -> None:
     if len(value) < least or (most is not None and len(value) > most):
         legal = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
         raise _Misfit(f"expected {legal} items, got {len(value)}")
+    if isinstance(schema, Items) and _all_fit(value, schema.schema):
+        return
     for i, item in enumerate(value):
         try:
             _check(item, schema.schemas[i] if isinstance(schema, Row) else schema.schema)
@@ -221,9 +233,12 @@ def _check_fields(value: Any, schema: Fields) -> None:
             raise _Misfit(f"{key!r} is missing")
     known = schema.known
     for key, item in value.items():
-        if key in known:
+        own = known.get(key)
+        if isinstance(own, Kind) and type(item) in own.types:
+            continue  # most values are of this kind
+        if own is not None:
             try:
-                _check(item, known[key])
+                _check(item, own)
             except _Misfit as misfit:
                 raise misfit.within(f", {key}") from None
         elif not schema.others:

@@ -49,4 +49,6 @@ def test_only_data_settings_and_seed_decide_the_result_of_every_method(tmp_path:
         estimator.save(tmp_path / "model")
         for loaded in (load_model(tmp_path / "model"), EdgeMaskClassifier.load(tmp_path / "model")):
             different += [name] if (loaded.predict_proba(unseen) != p).any() else []
+        EdgeMaskClassifier.load(tmp_path / "model", device="cpu").save(tmp_path / "again")
+        different += [name] if (tmp_path / "again").read_bytes() != (tmp_path / "model").read_bytes() else []
     assert different == []

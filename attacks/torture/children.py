@@ -178,13 +178,28 @@ def _run(action: Action, place: Place, output: Path, prepare: Action, more: Mapp
 
 
 def command(*arguments: str) -> Action:
-    """Return an action that runs a command of edgemask, as its command line does."""
+    """Return an action that runs a command of edgemask, as its command line does, and returns its exit status."""
 
     def run() -> object:
         from edgemask.cli import main
 
         sys.argv = ["edgemask", *arguments]
-        main()
+        try:
+            main()
+        except SystemExit as end:
+            return end.code
         return 0
 
     return run
+
+
+def succeed(*arguments: str) -> None:
+    """Run a command of edgemask in a forked process, so that this one can be forked again.
+
+    Raises:
+        RuntimeError: The command fails.
+    """
+    if not (pid := os.fork()):
+        os._exit(bool(command(*arguments)()))
+    if os.waitpid(pid, 0)[1]:
+        raise RuntimeError(f"{' '.join(arguments)} failed")

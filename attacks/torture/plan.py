@@ -52,13 +52,18 @@ class Report:
                 f"{sum(c.seconds for c in own) / max(1, kills):.1f}",
             ]
             rows.append((name, str(kills), str(aimed), str(kills - aimed), *counts))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines = table(rows)
         for case in self.findings:
             again = f"python -m attacks.torture --only {shlex.quote(case.job)} --seed {seed} --index {case.index}"
             lines += ["", f"{case.job}, case {case.index}, killed {'; '.join(case.kills)}: {again}"]
             lines += [f"  {finding}" for finding in case.findings]
         return "\n".join(lines)
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def torture(
@@ -98,22 +103,22 @@ def _cases(
     while True:
         more = sum(len(case.kills) for case in done) + len(running) < goal
         while more and len(running) < workers and (i := next(waiting, None)) is not None:
-            running[_fork(lambda i=i: run_case(job, i, seed, inputs, folder, known))] = i  # type: ignore[misc]
+            running[fork(lambda i=i: run_case(job, i, seed, inputs, folder, known))] = i  # type: ignore[misc]
             more = sum(len(case.kills) for case in done) + len(running) < goal
         if not running:
             return sorted(done, key=lambda case: case.index)
         for pipe in wait(list(running)):
             assert isinstance(pipe, Connection)
             running.pop(pipe)
-            done.append(_result(pipe))
+            done.append(result(pipe))
 
 
 def in_child(call: Callable[[], Any]) -> Any:
     """Call a function in a forked process and return its result, so that this process starts no threads."""
-    return _result(_fork(call))
+    return result(fork(call))
 
 
-def _fork(call: Callable[[], Any]) -> Connection[Any, Any]:
+def fork(call: Callable[[], Any]) -> Connection[Any, Any]:
     """Call a function in a forked process, which sends its result through the returned pipe."""
     ours, theirs = FORK.Pipe(duplex=False)
     FORK.Process(target=_send, args=(theirs, call)).start()
@@ -128,7 +133,7 @@ def _send(pipe: Connection[Any, Any], call: Callable[[], Any]) -> None:
         pipe.send(error)
 
 
-def _result(pipe: Connection[Any, Any]) -> Any:
+def result(pipe: Connection[Any, Any]) -> Any:
     result = pipe.recv()
     pipe.close()
     if isinstance(result, Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -19,10 +20,15 @@ from edgemask.cli.common import err, out
 from edgemask.cli.json_output import print_document
 from edgemask.errors import EdgemaskError, without_repeats
 from edgemask.legal import did_you_mean
+from edgemask.runtime.safe_text import OutputError, naming
 
 ISSUES = "https://github.com/edgemask/edgemask/issues"
 USER_ERROR, BUG, INTERRUPTED, CLOSED_PIPE = 2, 70, 130, 141  # exit statuses
 EPILOG = "Exit status: 0 success, 1 some runs or files failed, 2 an error in the input, 70 a bug, 130 interrupted."
+MEMORY_ADVICE = (
+    "`edgemask plan` predicts what a fit needs; --set batch_size=1024 lowers it, and --inference-batch 10000 what a "
+    "prediction needs"
+)
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # some versions of typer have a copy of click inside
 
 # Commands by name: the module that defines each, and its line in the list of commands. A module is imported when its
@@ -161,8 +167,10 @@ def main() -> None:
     An error of edgemask or of the system (a missing file, a full disk) is printed as one line, and the exit status is
     2. Any other exception is a bug: it is printed with the address to report it to, and the exit status is 70. With
     `--debug`, anywhere on the line, the traceback is printed in both cases. With `--json`, standard output also gets
-    the error as a JSON document. After Ctrl-C the exit status is 130.
+    the error as a JSON document. After Ctrl-C or SIGTERM the exit status is 130.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _open_closed_streams()
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
     for stream in (sys.stdout, sys.stderr):
@@ -173,15 +181,25 @@ def main() -> None:
             warnings.showwarning = _show_warning
             with without_repeats():
                 status = app(arguments, prog_name="edgemask", standalone_mode=False)
-            sys.stdout.flush()
+            with naming("standard output"):
+                sys.stdout.flush()
     except (BrokenPipeError, OutputClosed):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(CLOSED_PIPE)
+    except SystemExit as stop:  # typer prints the help on a console of its own, which ends with status 1 then
+        sys.exit(CLOSED_PIPE if isinstance(stop.__context__, BrokenPipeError) else stop.code)
     except Exception as error:
         if debug:
             err.print(traceback.format_exc(), soft_wrap=True, end="")
-        sys.exit(_report(error, "--json" in arguments))
+        sys.exit(_report(error, "--json" in arguments and not isinstance(error, OutputError)))
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _open_closed_streams() -> None:
+    """Replace the standard streams that are closed, so that no file of a command takes their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _report(error: Exception, as_json: bool) -> int:
@@ -191,8 +209,8 @@ def _report(error: Exception, as_json: bool) -> int:
         message, hint = _usage(error)
     elif isinstance(error, Interrupted):
         status = INTERRUPTED
-    elif isinstance(error, MemoryError):
-        message = "not enough memory"
+    elif _out_of_memory(error):
+        message = f"not enough memory: {MEMORY_ADVICE}"
     elif isinstance(error, OSError) and error.strerror:
         message = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
     elif not isinstance(error, EdgemaskError):
@@ -206,6 +224,13 @@ def _report(error: Exception, as_json: bool) -> int:
         word = "bug: " if status == BUG else "" if status == INTERRUPTED else "error: "
         err.print(Text.assemble((word, "bold red"), message, f"\n{hint}" * bool(hint)), soft_wrap=True)
     return status
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Return whether an error means too little memory. It imports torch only if a command has done so."""
+    if "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    return bool(import_module("edgemask.runtime.device").out_of_memory(error))
 
 
 def _usage(error: Any) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from edgemask._version import __version__
+from edgemask.runtime.safe_text import naming
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print the result as one JSON document (docs/cli.md describes the schemas).")
@@ -75,8 +76,9 @@ def output(command: str, as_json: bool) -> Iterator[Output]:
 def print_document(schema: str, fields: Mapping[str, Any]) -> None:
     """Print a JSON document with its schema and the version of edgemask. It consists of ASCII characters only."""
     document = {"schema": f"edgemask.{schema}/1", "version": __version__, **fields}
-    sys.stdout.write(json.dumps(json_value(document), allow_nan=False, indent=1) + "\n")
-    sys.stdout.flush()
+    with naming("standard output"):
+        sys.stdout.write(json.dumps(json_value(document), allow_nan=False, indent=1) + "\n")
+        sys.stdout.flush()
 
 
 def json_value(value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgemask.cli.common import err
+from edgemask.enrich import default_cache
 from edgemask.experiments.local import Local
 from edgemask.experiments.on_ray import OnRay
 from edgemask.experiments.progress import progress, summary
@@ -42,7 +43,12 @@ def run_tasks(
 
     Returns:
         The exit status: 0, 1 if a run failed, 130 if the user stopped it.
+
+    Raises:
+        MissingFileError: The user has no home.
     """
+    if ray is None and settings.cache is None:
+        default_cache()  # without a folder for it, every run would fail
     for why in fetch(tasks, settings):
         err.print(why, soft_wrap=True)
     executor: Executor = Local(settings, jobs) if ray is None else OnRay(settings, ray)

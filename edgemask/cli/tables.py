@@ -18,7 +18,7 @@ from pandas.api.types import is_numeric_dtype
 from edgemask.errors import InputError, MissingDependencyError
 from edgemask.graph import Array
 from edgemask.runtime.atomic import replacing
-from edgemask.runtime.safe_text import guarded, printable
+from edgemask.runtime.safe_text import guarded, naming, printable
 
 CHUNK = 100_000  # nodes that are formatted and written at a time
 
@@ -60,10 +60,11 @@ class Predictions:
 def print_csv(predictions: Predictions) -> None:
     """Print predictions as CSV in UTF-8. Control characters are escaped if standard output is a terminal."""
     terminal = sys.stdout.isatty()
-    sys.stdout.flush()
-    for text in _csv_texts(predictions):
-        sys.stdout.buffer.write((printable(text) if terminal else text).encode("utf-8", "backslashreplace"))
-    sys.stdout.buffer.flush()
+    with naming("standard output"):
+        sys.stdout.flush()
+        for text in _csv_texts(predictions):
+            sys.stdout.buffer.write((printable(text) if terminal else text).encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.flush()
 
 
 def _csv_texts(predictions: Predictions) -> Iterator[str]:

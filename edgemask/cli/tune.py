@@ -184,7 +184,10 @@ def _searched(protocol: str, method: str, trials: int, run: Trials) -> dict[str,
         shown = trial.failed or f"{100 * (trial.score or 0):.2f}"
         err.print(f"{method} trial {number + 1} of {trials}: {shown}", soft_wrap=True)
 
-    done = run(print_trial)
+    try:
+        done = run(print_trial)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt("interrupted: the trials stay, and the same command continues from here") from error
     top = best(done)
     return {
         "protocol": protocol,

@@ -28,6 +28,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from edgemask.errors import DataError
 from edgemask.runtime.atomic import part_of
+from edgemask.runtime.folders import user_cache
 from edgemask.runtime.safe_text import SafeConsole
 
 ATTEMPTS = 3
@@ -82,6 +83,7 @@ class Store:
 
     Raises:
         DataError: $EDGEMASK_OFFLINE has another value than 1, true, 0 or false.
+        MissingFileError: There is no `root`, no $EDGEMASK_DATA, and the user has no home.
     """
 
     def __init__(
@@ -93,8 +95,7 @@ class Store:
         grace: float = 60.0,
     ) -> None:
         if root is None:
-            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-            root = os.environ.get("EDGEMASK_DATA") or cache / "edgemask"
+            root = os.environ.get("EDGEMASK_DATA") or user_cache("EDGEMASK_DATA") / "edgemask"
         self.root = Path(root).expanduser().absolute()
         self.offline = _offline_by_environment() if offline is None else offline
         self.timeout = timeout

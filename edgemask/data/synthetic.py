@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from edgemask.data.benchmark import Benchmark, Card
 from edgemask.data.store import Store
-from edgemask.errors import InputError
+from edgemask.errors import InputError, InputTypeError
 from edgemask.graph import Graph
 from edgemask.legal import Legal
 from edgemask.protocol import leave_one_out
@@ -129,6 +129,8 @@ class Family:
         }
         for name, values in legal.items():
             values.check(f"family: {name}", getattr(self, name))
+        if not isinstance(self.prior, tuple | list):
+            raise InputTypeError(f"family: prior must be a tuple of probabilities, got {self.prior!r}")
         if self.prior:
             for p in self.prior:
                 Legal(0, 1).check("family: prior", p)

@@ -17,6 +17,7 @@ import torch
 from edgemask.enrich.knn import is_sparse
 from edgemask.errors import CheckpointError, EnrichWarning, warn
 from edgemask.runtime import checkpoint
+from edgemask.runtime.folders import user_cache
 from edgemask.schema import TEXT, Fields
 
 Array = npt.NDArray[Any]
@@ -92,8 +93,12 @@ class Cache:
 
 
 def default_cache() -> Cache:
-    """Return the cache in `$EDGEMASK_CACHE`, or in `~/.cache/edgemask/enrich` if that is not set."""
-    return Cache(os.environ.get("EDGEMASK_CACHE") or Path.home() / ".cache" / "edgemask" / "enrich")
+    """Return the cache in `$EDGEMASK_CACHE`, or in `edgemask/enrich` in the user's cache folder if that is not set.
+
+    Raises:
+        MissingFileError: There is no `$EDGEMASK_CACHE`, and the user has no home.
+    """
+    return Cache(os.environ.get("EDGEMASK_CACHE") or user_cache("EDGEMASK_CACHE") / "edgemask" / "enrich")
 
 
 def feature_hash(x: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numba
@@ -19,6 +20,7 @@ import torch
 from edgemask.enrich.knn import ROWS, SCALE, is_sparse, on_all, search, unit_rows
 from edgemask.enrich.spectral import leading_eigenvectors
 from edgemask.errors import InputError, MissingDependencyError
+from edgemask.runtime.loops import Loop
 from edgemask.runtime.threads import shared_threads
 from edgemask.seeds import derive, numpy_stream
 
@@ -219,7 +221,7 @@ def empty_lists(nodes: int, k: int) -> tuple[Array, Array, Array]:
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(nogil=True)
 def _load(indptr: Array, indices: Array, data: Array, i: int, row: Array) -> None:
     """Write row i to the dense array `row`."""
     if data.ndim == 2:
@@ -229,7 +231,7 @@ def _load(indptr: Array, indices: Array, data: Array, i: int, row: Array) -> Non
             row[indices[p]] = data[p]
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(nogil=True)
 def _clear(indptr: Array, indices: Array, data: Array, i: int, row: Array) -> None:
     """Set the entries that `_load` wrote back to zero."""
     if data.ndim == 1:
@@ -237,7 +239,7 @@ def _clear(indptr: Array, indices: Array, data: Array, i: int, row: Array) -> No
             row[indices[p]] = 0
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, forceinline=True)  # terms may be reordered
+@numba.njit(nogil=True, fastmath={"reassoc", "contract"}, forceinline=True)  # terms may be reordered
 def _similarity(indptr: Array, indices: Array, data: Array, row: Array, j: int) -> Any:
     """Return the similarity of a dense row and row j, in multiples of 2⁻²⁴: a float32 can hold it."""
     total = data.dtype.type(0)
@@ -250,7 +252,7 @@ def _similarity(indptr: Array, indices: Array, data: Array, row: Array, j: int) 
     return np.rint(total * SCALE)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(nogil=True)
 def _insert(lists: Array, similarity: Array, fresh: Array, i: int, value: float, j: int) -> None:
     """Insert j into the list of i, which is ordered by larger similarity, then by lower index."""
     place = lists.shape[1] - 1
@@ -265,7 +267,7 @@ def _insert(lists: Array, similarity: Array, fresh: Array, i: int, value: float,
     lists[i, place], similarity[i, place], fresh[i, place] = j, value, True
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@Loop
 def _rank(
     indptr: Array, indices: Array, data: Array, width: int, nodes: Array, candidates: Array,
     lists: Array, similarity: Array, fresh: Array,
@@ -282,7 +284,7 @@ def _rank(
             _clear(indptr, indices, data, i, row)
 
 
-@numba.njit(cache=True, nogil=True)
+@partial(Loop, parallel=False)
 def _back(lists: Array, fresh: Array) -> Array:
     """Return the nodes that list each node, in the order of its rank there, up to k: 2i, plus 1 if the entry is new."""
     nodes, k = lists.shape
@@ -296,7 +298,7 @@ def _back(lists: Array, fresh: Array) -> Array:
     return back
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(nogil=True)
 def _is_new(table: Array, used: Array, count: int, j: int) -> bool:
     """Add j to an open hash table whose occupied slots are listed in `used`; return False if it was there already."""
     slot = (j * 40503) & (len(table) - 1)
@@ -308,7 +310,7 @@ def _is_new(table: Array, used: Array, count: int, j: int) -> bool:
     return True
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@Loop
 def _descend(
     indptr: Array, indices: Array, data: Array, width: int, before: Array, news: Array, back: Array,
     lists: Array, similarity: Array, fresh: Array,

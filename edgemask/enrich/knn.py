@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from edgemask.errors import InputError
+from edgemask.runtime.loops import Loop
 from edgemask.runtime.threads import shared_threads
 
 Array = npt.NDArray[Any]
@@ -136,7 +137,7 @@ def unit_rows(x: Any) -> tuple[Any, Array]:
     return unit, usable
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@Loop
 def _search(
     indptr: Array, indices: Array, data: Array,
     starts: Array, rows: Array, values: Array,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from edgemask.enrich.enriched import EnrichedGraph
 from edgemask.errors import InputError
 from edgemask.legal import Legal
+from edgemask.runtime.loops import Loop
 
 Array = npt.NDArray[Any]
 
@@ -274,7 +275,7 @@ def merge(constant: Tensor, drawn: Tensor, num_nodes: int) -> tuple[Tensor, Tens
     return src[:count], dst[:count], origin[:count]
 
 
-@numba.njit(cache=True, nogil=True)
+@partial(Loop, parallel=False)
 def _merge(constant: Array, drawn: Array, num_nodes: int, src: Array, dst: Array, origin: Array) -> int:
     """Merge in one pass and return the number of edges. Destinations only increase, so no division is needed."""
     c, d, count, last, row = 0, 0, 0, -1, 0

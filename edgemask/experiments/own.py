@@ -34,6 +34,7 @@ from edgemask.runtime.device import resolve_device
 from edgemask.runtime.safe_text import SafeConsole
 from edgemask.training.naming import Canonical
 from edgemask.training.race import MAJORITY
+from edgemask.training.selection import check_sources
 
 
 def compare(
@@ -245,6 +246,7 @@ def tune(
     name, full = tuned_recipe(method, recipe, settings or {})
     resolved = resolve_device(device)
     _, sources, _ = training_graphs(graphs, None, None, dict(read or {}), scale)
+    check_sources(sources)  # here errors have the user's names of the graphs
     training = Training(Canonical(sources).sources, (), (), (metric,))
     data = {graph.name: graph.hash for graph in training.sources}
     search = Search(OWN, f"sources, {metric}", name, full, data, seed)

@@ -23,6 +23,7 @@ from edgemask.experiments.stored import OWN, aligned, content_hash, keep
 from edgemask.graph import Graph, is_sequence
 from edgemask.legal import did_you_mean
 from edgemask.methods.registry import METHODS, MethodSpec, method_spec
+from edgemask.methods.sources import check_magnitude
 from edgemask.metrics import scored_nodes
 from edgemask.protocol import Protocol, leave_one_out
 from edgemask.training.candidates import AUTO_RECIPE, choose_candidates
@@ -219,7 +220,10 @@ class Study:
             protocols = tuple(replace(p, validation=scored) for p in leave_one_out(sources, metrics, repeats=seeds))
         for protocol in protocols:  # errors of graphs and metrics, before anything is trained
             _check_labels(protocol, named)
-            majority_metrics(protocol, aligned(named, protocol, scale))
+            together = aligned(named, protocol, scale)
+            for graph in together.values():
+                check_magnitude(graph)
+            majority_metrics(protocol, together)
         hashes = {name: content_hash(graph) for name, graph in named.items()}
         split = TARGETS if tested else LEAVE_ONE_OUT
         return cls(named, protocols, {"graphs": hashes, "scale": scale, "split": split})

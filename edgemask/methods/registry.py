@@ -58,7 +58,7 @@ class MethodSpec:
     defining: tuple[str, ...] = ()
     status: str = "full"
 
-    def under(self, name: str | None, **settings: Any) -> Recipe:
+    def under(self, name: str | None, /, **settings: Any) -> Recipe:
         """Return the recipe to run this method with.
 
         Args:
@@ -71,6 +71,8 @@ class MethodSpec:
         >>> method_spec("irm").under("robust", anneal=10, epochs=50).hyper
         (('anneal', 10),)
         """
+        if "hyper" in settings:
+            raise InputError("no setting 'hyper': hyper-parameters of a method are settings of their own")
         own = {k: v for k, v in settings.items() if k in self.make.hyper}
         shared = {k: v for k, v in settings.items() if k not in own}
         base = self.recipe

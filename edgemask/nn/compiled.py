@@ -18,6 +18,7 @@ from numba.extending import overload
 from torch import Tensor
 
 from edgemask.runtime.buffers import new_buffer
+from edgemask.runtime.loops import Loop
 
 Array = npt.NDArray[Any]
 u32 = np.uint32
@@ -63,9 +64,9 @@ def blocks(indptr: Tensor) -> Array:
     return first_nodes
 
 
-def compiled(loop: Any) -> Any:
+def compiled(loop: Any) -> Loop:
     """Compile a loop with Numba, so that its `prange` loops run on several threads."""
-    return numba.njit(parallel=True, cache=True, nogil=True, fastmath=FAST)(loop)
+    return Loop(loop, fastmath=FAST)
 
 
 def helper(function: Any) -> Any:
@@ -75,7 +76,7 @@ def helper(function: Any) -> Any:
     the copy of a different loop, which may sum in another order. The first process after an installation would then
     round differently from later ones.
     """
-    return numba.njit(cache=True, nogil=True, fastmath=FAST, forceinline=True)(function)
+    return numba.njit(nogil=True, fastmath=FAST, forceinline=True)(function)
 
 
 @helper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numba
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from edgemask.nn.compiled import BLOCKS, Array, arrays, compiled, empty
+from edgemask.runtime.loops import Loop
 from edgemask.runtime.threads import shared_threads
 
 SMALL = 1 << 19  # entries; fewer of them are sorted and permuted directly, since they stay in a cache
@@ -101,7 +103,7 @@ def with_loops(src: Tensor, dst: Tensor, num_nodes: int) -> tuple[Tensor, ...]:
     return all_src, all_dst, real, starts, real_starts
 
 
-@numba.njit(cache=True, nogil=True)
+@partial(Loop, parallel=False)
 def _count_and_place(keys: Array, starts: Array, order: Array) -> None:
     """Fill `starts` and `order` by counting, on one thread. `starts` is 0 at first."""
     following = np.zeros(len(starts), np.int64)

@@ -6,6 +6,7 @@ import numba
 from torch import Tensor
 
 from edgemask.nn.compiled import BLOCKS, Array, arrays, blocks, empty
+from edgemask.runtime.loops import Loop
 from edgemask.runtime.threads import shared_threads
 
 
@@ -28,7 +29,7 @@ def csr_product(matrix: Tensor, dense: Tensor) -> Tensor:
     return out
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)  # no `fastmath`: every product and every sum is rounded
+@Loop  # no `fastmath`: every product and every sum is rounded
 def _rows(blocks: Array, indptr: Array, columns: Array, values: Array, dense: Array, out: Array) -> None:
     """Fill `out` with the product. Four entries are read at once, but added one after another."""
     width = out.shape[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import resource
@@ -53,7 +54,8 @@ def free_memory() -> float:
 def out_of_memory(error: BaseException) -> bool:
     """Return whether an exception means that the host or the device has not enough memory."""
     host = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch has no class for this
-    return host or isinstance(error, MemoryError | torch.OutOfMemoryError)
+    system = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    return host or system or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def peak_rss() -> float:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+
+from edgemask.errors import FileError
 
 _CONTROL = (*range(32), *range(127, 160))
 _DIRECTION = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))  # and separators of lines
@@ -40,6 +43,25 @@ def guarded(value: Any) -> Any:
     return f"'{value}" if formula else value
 
 
+class OutputError(FileError):
+    """Standard output cannot be written, for example because the disk is full."""
+
+
+@contextmanager
+def naming(stream: str) -> Iterator[None]:
+    """Name a standard stream in the errors of the system inside the block. A reader that ends early is no such error.
+
+    Raises:
+        OutputError: The stream cannot be written.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"{stream} cannot be written: {error.strerror}") from error
+
+
 class SafeConsole(Console):
     """A console that prints texts as they are: without markup, and with control characters as escapes.
 
@@ -48,6 +70,15 @@ class SafeConsole(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print objects.
+
+        Raises:
+            OutputError: The stream of the console cannot be written.
+        """
+        with naming("standard error" if self.stderr else "standard output"):
+            super().print(*objects, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield the parts of a renderable with escaped control characters."""

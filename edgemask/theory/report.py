@@ -11,8 +11,10 @@ import numpy as np
 import torch
 
 from edgemask.errors import InputError
+from edgemask.inference import check_finite
 from edgemask.methods.base import Method
 from edgemask.methods.edgemask import Game
+from edgemask.methods.sources import check_magnitude
 from edgemask.nn.tensors import Edges, GraphTensors
 from edgemask.seeds import torch_stream
 from edgemask.theory.checks import (
@@ -306,10 +308,14 @@ def report(
 
     Raises:
         InputError: The game has no MaskNet, the graph has no labels or no edges, or ρ or a λ is out of range.
+        GraphError: A feature is too large, or a logit is not finite.
     """
     if not isinstance(game, Game) or "mask" not in game.networks:
         raise InputError("the game has no MaskNet (it was trained with mask = False), so no adversary can be checked")
-    loss, learned, m = loss_of(game, domain, edges), game.mask_of(domain, edges).double(), edges.num_real
+    check_magnitude(domain.graph)
+    mask = game.mask_of(domain, edges)
+    check_finite(game, domain.graph, game.logits(domain, edges, mask))
+    loss, learned, m = loss_of(game, domain, edges), mask.double(), edges.num_real
     rho = float(learned.mean()) if rho is None else rho
     if not 0 < rho <= 1:
         raise InputError(f"graph {domain.name!r}: the budget ρ must lie in (0, 1], got {rho}")

@@ -54,7 +54,7 @@ class Candidate:
     recipe: Recipe
 
     @classmethod
-    def parse(cls, name: str, **more: Any) -> Candidate:
+    def parse(cls, name: str, /, **more: Any) -> Candidate:
         """Return the candidate of a name.
 
         Args:
@@ -84,7 +84,7 @@ class Candidate:
         return Candidate(f"{self.name}:loss=binary:lr={BINARY_LR:g}", self.make, recipe)
 
 
-def choose_candidates(names: Sequence[str] | None, sources: Sequence[Graph], **settings: Any) -> list[Candidate]:
+def choose_candidates(names: Sequence[str] | None, sources: Sequence[Graph], /, **settings: Any) -> list[Candidate]:
     """Return the candidates of a race.
 
     If nodes of the sources have several labels, every candidate that supports it also takes part with a loss on all

@@ -206,11 +206,14 @@ def _attempted(heat: Heat, path: Path, on_epoch: OnEpoch | None) -> Result:
     try:
         with threads_for((*heat.task.sources, *heat.task.validation)):
             return _run(heat, path, on_epoch)
-    except (DivergenceError, InputError, MemoryError, RuntimeError) as error:
+    except (DivergenceError, InputError, MemoryError, OSError, RuntimeError) as error:
         memory = out_of_memory(error)
         if not memory and not isinstance(error, DivergenceError | InputError):
             raise
-        return Result(failed="not enough memory" if memory else str(error), seconds=time.monotonic() - start)
+        return Result(
+            failed="not enough memory; a smaller batch_size needs less" if memory else str(error),
+            seconds=time.monotonic() - start,
+        )
 
 
 def _run(heat: Heat, path: Path, on_epoch: OnEpoch | None) -> Result:

@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from edgemask import __version__
-from edgemask.cli import BUG, COMMANDS, ISSUES, USER_ERROR, app, main
+from edgemask.cli import BUG, COMMANDS, ISSUES, MEMORY_ADVICE, USER_ERROR, app, main
 from edgemask.errors import FileError, InputError
 
 GROUP = typer.main.get_command(app)
@@ -119,11 +119,13 @@ def test_an_unknown_command_is_named(run):
     [
         (InputError("k must be at least 1, got 0"), "error: k must be at least 1, got 0"),
         (FileError("a [red] file cannot be read"), "error: a [red] file cannot be read"),
-        (InputError("two\nlines"), "error: two lines"),
+        (InputError("two\nlines"), "error: two\\nlines"),
         (PermissionError(errno.EACCES, "Permission denied", "/data/x"), "error: /data/x: Permission denied"),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "x"), "error: x: No such file or directory"),
         (OSError(errno.ENOSPC, "No space left on device"), "error: No space left on device"),
-        (MemoryError(), "error: not enough memory"),
+        (MemoryError(), f"error: not enough memory: {MEMORY_ADVICE}"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), f"error: not enough memory: {MEMORY_ADVICE}"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), f"error: not enough memory: {MEMORY_ADVICE}"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )

@@ -113,14 +113,34 @@ def test_a_reader_that_ends_early_is_not_an_error(tmp_path: Path):
     assert result.stderr == b""
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", ["version", "version --json", "--help"])
+def test_an_output_that_cannot_be_written_is_named_and_a_closed_one_is_no_error(arguments: str):
+    """Typer prints the help, on a console of its own."""
+    where = "" if arguments == "--help" else "standard output cannot be written: "
+    command, environment = f"{sys.executable} -m edgemask {arguments}", os.environ | {"PYTHONPATH": str(ROOT)}
+    for streams, expected in (
+        ("> /dev/full", (2, f"error: {where}No space left on device\n")),
+        ("<&- >&-", (0, "")),
+        ("<&- >&- 2>&-", (0, "")),
+        ("| true; exit ${PIPESTATUS[0]}", (141, "")),
+    ):
+        ended = subprocess.run(
+            ["bash", "-c", f"{command} {streams}"], env=environment, capture_output=True, text=True, check=False
+        )
+        assert (ended.returncode, ended.stderr) == expected, streams
+
+
 def test_the_message_after_an_interruption_says_how_to_continue():
     assert "--checkpoint state continues" in how_to_continue(Path("state"))
     assert "with --checkpoint PATH" in how_to_continue(None)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("checkpoint", [True, False])
-def test_an_interrupted_fit_ends_with_one_line_and_status_130(tmp_path: Path, checkpoint: bool):
+@pytest.mark.parametrize(
+    ("checkpoint", "number"), [(True, signal.SIGINT), (False, signal.SIGINT), (True, signal.SIGTERM)]
+)
+def test_an_interrupted_fit_ends_with_one_line_and_status_130(tmp_path: Path, checkpoint: bool, number: signal.Signals):
     for graph in demo_family(300).values():
         write_graph(graph, tmp_path / f"{graph.name}.npz")
     fit = ["fit", "alpha.npz", "beta.npz", "-m", "model", "--method", "erm-gcn", "--set", "epochs=1000000"]
@@ -139,7 +159,7 @@ def test_an_interrupted_fit_ends_with_one_line_and_status_130(tmp_path: Path, ch
         while not begun.exists() and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.05)
         time.sleep(1)  # Python drops an interrupt inside some callbacks, which run while libraries are loaded
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()

@@ -27,7 +27,8 @@ import edgemask
 from edgemask.data import BENCHMARKS
 from edgemask.data import store as store_module
 from edgemask.data.store import File, Store
-from edgemask.errors import DataError
+from edgemask.enrich import default_cache
+from edgemask.errors import DataError, MissingFileError
 
 BODY = bytes(range(256)) * 4
 RIGHT = "sha256:" + hashlib.sha256(BODY).hexdigest()
@@ -140,6 +141,18 @@ def test_root_is_the_argument_then_the_environment_then_the_cache(
     assert Store().root == tmp_path / "xdg" / "edgemask"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert Store().root == tmp_path / "home" / ".cache" / "edgemask"
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.delenv("EDGEMASK_CACHE", raising=False)
+    with pytest.raises(MissingFileError, match="no home directory: set the environment variable EDGEMASK_DATA"):
+        Store()
+    with pytest.raises(MissingFileError, match="no home directory: set the environment variable EDGEMASK_CACHE"):
+        default_cache()
+    monkeypatch.setenv("EDGEMASK_DATA", str(tmp_path / "env"))
+    assert Store().root == tmp_path / "env"
+
+
+def homeless() -> Path:
+    raise RuntimeError("Could not determine home directory.")
 
 
 def test_relative_root_is_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from edgemask.data import synthetic
 from edgemask.data.store import Store
 from edgemask.data.synthetic import SYNTHETIC, Family, Wiring, demo_family, domain, hidden, make
+from edgemask.errors import InputTypeError
 from edgemask.graph import Graph
 from edgemask.seeds import numpy_stream
 
@@ -278,6 +279,11 @@ def test_illegal_option_is_named_with_its_range_and_value(option: str, value: An
 def test_illegal_wiring_is_named_with_its_range_and_value(option: str, value: Any, legal: str) -> None:
     with pytest.raises(ValueError, match=f"wiring: {option} must be .*{legal}.*got {value!r}"):
         Wiring(**{option: value})
+
+
+def test_a_prior_that_is_no_tuple_is_an_error() -> None:
+    with pytest.raises(InputTypeError, match="family: prior must be a tuple of probabilities, got 5"):
+        replace(FAMILY, prior=5)
 
 
 @pytest.mark.parametrize("prior", [(0.5, 0.5), (0.5, 0.2, 0.2, 0.2)])

@@ -8,7 +8,9 @@ import pytest
 from edgemask import inference
 from edgemask.config import RECIPES
 from edgemask.data.synthetic import demo_family
+from edgemask.errors import InputError
 from edgemask.methods.registry import METHODS, method_spec
+from edgemask.training.candidates import choose_candidates
 from edgemask.training.fit import Fit
 
 A, B, C = demo_family(80).values()
@@ -56,3 +58,11 @@ def test_a_stock_recipe_does_not_change_what_a_method_is():
     plain = method_spec("erm-mlp").under("robust", epochs=3)
     assert (plain.backbone, plain.mask, plain.enriched, plain.epochs) == ("mlp", False, False, 3)
     assert method_spec("edgemask-dg-star").under("paper") == RECIPES["paper"]
+
+
+@pytest.mark.parametrize("name", ["self", "cls", "name", "names", "sources", "hyper"])
+def test_names_of_arguments_are_not_settings(name):
+    with pytest.raises(InputError, match=f"no setting '{name}'"):
+        method_spec("erm-mlp").under(None, **{name: 5})
+    with pytest.raises(InputError, match=f"no setting '{name}'"):
+        choose_candidates(None, [], **{name: 5})

@@ -8,7 +8,7 @@ other numbers, with a library of the vendor. Whether the two agree is therefore 
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numba
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from edgemask.nn.compiled import Array, empty
+from edgemask.runtime.loops import Loop
 
 WORDS, MIDDLE = 624, 397  # of MT19937
 LEFT, NEXT, STATE = 8, 16, 24  # where the fields of the generator begin in its saved state, in bytes
@@ -70,12 +71,7 @@ def _drawn(like: Tensor, rate: float, generator: torch.Generator) -> Tensor:
     return out
 
 
-def _serial(loop: Any) -> Any:
-    """Compile a loop with Numba that runs on one thread."""
-    return numba.njit(cache=True, nogil=True)(loop)
-
-
-@_serial
+@partial(Loop, parallel=False)
 def _fill(saved: Array, start: int, threshold: int, kept: float, out: Array) -> int:
     """Fill `out`, update the generator's words, and return how many of them have been used."""
     words, ready = np.empty(WORDS, np.uint32), np.empty(WORDS + 1, np.uint32)
@@ -107,7 +103,7 @@ def _fill(saved: Array, start: int, threshold: int, kept: float, out: Array) -> 
     return used
 
 
-@_serial
+@numba.njit(nogil=True)
 def _renew(words: Array) -> None:
     """Replace all words by the next ones of MT19937. Each loop reads only words that it does not write."""
     for i in range(WORDS - MIDDLE):
@@ -119,7 +115,7 @@ def _renew(words: Array) -> None:
     words[WORDS - 1] = words[MIDDLE - 1] ^ _twisted(words[WORDS - 1], words[0])
 
 
-@_serial
+@numba.njit(nogil=True)
 def _twisted(word: int, following: int) -> Any:
     """Return the twist of two words in a row."""
     joined = u32(u32(word & u32(0x80000000)) | u32(following & u32(0x7FFFFFFF)))
