@@ -1,15 +1,16 @@
 """Schemas of JSON values that are read from files: one declaration per kind of file, checked before anything is built.
 
-A schema is a `Legal` (numbers and choices), `TEXT`, `FLAG`, `ANYTHING`, or a combination of them: `Maybe`, `Items`,
-`Table` and `Fields`. `check` names the place of the first value that does not fit.
+A schema is a `Legal` (numbers and choices), `TEXT`, `FLAG`, `ANYTHING`, or a combination of them: `Maybe`,
+`Either`, `Items`, `Row`, `Table` and `Fields`. `check` names the place of the first value that does not fit.
 """
 
 from __future__ import annotations
 
 import json
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from edgemask.errors import SchemaError
@@ -21,7 +22,7 @@ class Kind:
     """Any value of one of several Python types. Subclasses do not count, so that true is not an integer."""
 
     name: str
-    types: tuple[type, ...]
+    types: frozenset[type]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,14 @@ class Maybe:
     """A value that may also be null."""
 
     schema: Schema
+
+
+@dataclass(frozen=True)
+class Either:
+    """A value that fits one of two schemas."""
+
+    first: Schema
+    second: Schema
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,17 @@ class Items:
     schema: Schema
     least: int = 0
     most: int | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """An array of fixed length.
+
+    Args:
+        schemas: Schema of each item.
+    """
+
+    schemas: tuple[Schema, ...]
 
 
 @dataclass(frozen=True)
@@ -67,14 +87,20 @@ class Fields:
     optional: Mapping[str, Schema] = field(default_factory=dict)
     others: bool = False
 
+    @cached_property
+    def known(self) -> dict[str, Schema]:
+        """Schemas of all known keys."""
+        return {**self.required, **self.optional}
 
-Schema: TypeAlias = Legal | Kind | Maybe | Items | Table | Fields
 
-TEXT = Kind("text", (str,))
-FLAG = Kind("true or false", (bool,))
-NUMBER = Kind("a number", (int, float))  # not necessarily finite
+Schema: TypeAlias = Legal | Kind | Maybe | Either | Items | Row | Table | Fields
+
+TEXT = Kind("text", frozenset({str}))
+FLAG = Kind("true or false", frozenset({bool}))
+NUMBER = Kind("a number", frozenset({int, float}))  # not necessarily finite
+SCALAR = Kind("a text, a number, true, false or null", frozenset({str, bool, int, float, type(None)}))
 COUNT = Legal(0, 2**62, whole=True)
-ANYTHING = Kind("a JSON value", (str, bool, int, float, list, dict, type(None)))
+ANYTHING = Kind("a JSON value", frozenset({str, bool, int, float, list, dict, type(None)}))
 
 
 def parse(text: str | bytes, schema: Schema, where: str) -> Any:
@@ -125,46 +151,106 @@ def check(value: Any, schema: Schema, where: str) -> None:
     Raises:
         SchemaError: The value does not fit.
     """
-    match schema:
-        case Legal():
-            _expect(schema.allows(value), str(schema), value, where)
-        case Kind():
-            _expect(type(value) in schema.types, schema.name, value, where)
-        case Maybe():
-            if value is not None:
-                check(value, schema.schema, where)
-        case Items():
-            _expect(type(value) is list, "an array", value, where)
-            least, most = schema.least, schema.most
-            if len(value) < least or (most is not None and len(value) > most):
-                legal = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-                raise SchemaError(f"{where}: expected {legal} items, got {len(value)}")
-            for i, item in enumerate(value):
-                check(item, schema.schema, f"{where}[{i}]")
-        case Table():
-            _expect(type(value) is dict, "an object", value, where)
-            for key, item in value.items():
-                check(item, schema.schema, f"{where}, {_short(key)}")
-        case Fields():
-            _expect(type(value) is dict, "an object", value, where)
-            known = {**schema.required, **schema.optional}
-            for key in schema.required:
-                if key not in value:
-                    raise SchemaError(f"{where}: {key!r} is missing")
-            for key, item in value.items():
-                if key in known:
-                    check(item, known[key], f"{where}, {key}")
-                elif not schema.others:
-                    near = did_you_mean(key, known)
-                    raise SchemaError(f"{where}: unknown key {_short(key)} (known keys: {', '.join(known)}){near}")
+    try:
+        _check(value, schema)
+    except _Misfit as misfit:
+        raise SchemaError(f"{where}{''.join(reversed(misfit.place))}: {misfit}") from None
 
 
-def _expect(fits: bool, expected: str, value: Any, where: str) -> None:
-    if not fits:
-        raise SchemaError(f"{where}: expected {expected}, got {_short(value)}")
+class _Misfit(Exception):
+    """A value does not fit. Its place is filled from the innermost part outwards, so that values that fit cost less."""
+
+    def __init__(self, message: str, *place: str):
+        super().__init__(message)
+        self.place = [*place]
+
+    def within(self, part: str) -> _Misfit:
+        self.place.append(part)
+        return self
 
 
-def _short(value: Any) -> str:
+def _check(value: Any, schema: Schema) -> None:
+    if isinstance(schema, Kind):
+        if type(value) not in schema.types:
+            raise _misfit(schema.name, value)
+    elif isinstance(schema, Fields):
+        _check_fields(value, schema)
+    elif isinstance(schema, Table):
+        _check_table(value, schema)
+    elif isinstance(schema, Legal):
+        if not schema.allows(value):
+            raise _misfit(str(schema), value)
+    elif isinstance(schema, Maybe):
+        if value is not None:
+            _check(value, schema.schema)
+    elif isinstance(schema, Either):
+        try:
+            _check(value, schema.first)
+        except _Misfit:
+            _check(value, schema.second)
+    else:
+        _check_items(value, schema)
+
+
+def _check_table(value: Any, schema: Table) -> None:
+    if type(value) is not dict:
+        raise _misfit("an object", value)
+    if _all_fit(value.values(), schema.schema):
+        return
+    for key, item in value.items():
+        try:
+            _check(item, schema.schema)
+        except _Misfit as misfit:
+            raise misfit.within(f", {short(key)}") from None
+
+
+def _all_fit(values: Iterable[Any], schema: Schema) -> bool:
+    """Return whether all values are of one kind. It is much faster than checking them one by one."""
+    return isinstance(schema, Kind) and set(map(type, values)) <= schema.types
+
+
+def _check_items(value: Any, schema: Items | Row) -> None:
+    if type(value) is not list:
+        raise _misfit("an array", value)
+    least, most = (len(schema.schemas),) * 2 if isinstance(schema, Row) else (schema.least, schema.most)
+    if len(value) < least or (most is not None and len(value) > most):
+        legal = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+        raise _Misfit(f"expected {legal} items, got {len(value)}")
+    if isinstance(schema, Items) and _all_fit(value, schema.schema):
+        return
+    for i, item in enumerate(value):
+        try:
+            _check(item, schema.schemas[i] if isinstance(schema, Row) else schema.schema)
+        except _Misfit as misfit:
+            raise misfit.within(f"[{i}]") from None
+
+
+def _check_fields(value: Any, schema: Fields) -> None:
+    if type(value) is not dict:
+        raise _misfit("an object", value)
+    for key in schema.required:
+        if key not in value:
+            raise _Misfit(f"{key!r} is missing")
+    known = schema.known
+    for key, item in value.items():
+        own = known.get(key)
+        if isinstance(own, Kind) and type(item) in own.types:
+            continue  # most values are of this kind
+        if own is not None:
+            try:
+                _check(item, own)
+            except _Misfit as misfit:
+                raise misfit.within(f", {key}") from None
+        elif not schema.others:
+            listed, near = ", ".join(known), did_you_mean(key, known)
+            raise _Misfit(f"unknown key {short(key)} (known keys: {listed}){near}")
+
+
+def _misfit(expected: str, value: Any) -> _Misfit:
+    return _Misfit(f"expected {expected}, got {short(value)}")
+
+
+def short(value: Any) -> str:
     """Return a value as text for a message, shortened if it is long."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return "an integer of more than 256 bits"  # Python refuses to print integers of thousands of digits

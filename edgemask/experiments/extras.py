@@ -5,8 +5,6 @@ They are measured after training and selection have ended.
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -15,7 +13,8 @@ import numpy as np
 from edgemask import explain, inference
 from edgemask.enrich import Cache, Origin
 from edgemask.errors import InputError
-from edgemask.graph import Array, Graph
+from edgemask.experiments.record_schema import pack
+from edgemask.graph import Graph
 from edgemask.methods.base import Method
 from edgemask.methods.edgemask import Game
 from edgemask.nn.tensors import GraphTensors
@@ -128,23 +127,3 @@ def explore(fit: Fit, after: Method, alpha: float, graphs: Sequence[Graph], cach
             "mask": pack(np.round(255 * mask.s[order]), np.uint8),
         }
     return views
-
-
-def pack(values: Array, kind: type, effort: int = 9) -> str:
-    """Encode numbers as little-endian bytes, deflated, in base64, which a browser can decode without a library.
-
-    Args:
-        values: The numbers.
-        kind: NumPy type in which they are stored.
-        effort: Compression level of zlib.
-
-    >>> unpack(pack(np.array([3, 1, 2]), np.uint8), np.uint8)
-    array([3, 1, 2], dtype=uint8)
-    """
-    data = np.ascontiguousarray(values, dtype=np.dtype(kind).newbyteorder("<")).tobytes()
-    return base64.b64encode(zlib.compress(data, effort)).decode()
-
-
-def unpack(text: str, kind: type) -> Array:
-    """Decode numbers that `pack` encoded."""
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.dtype(kind).newbyteorder("<"))

@@ -27,17 +27,18 @@ import torch
 from edgemask.config import Recipe
 from edgemask.data import Benchmark, Store
 from edgemask.enrich import Cache
-from edgemask.errors import EdgemaskError, FileError, RecordError, RecordExistsError
+from edgemask.errors import FileError, RecordError, RecordExistsError, SchemaError
+from edgemask.experiments.record_schema import CURVES, CURVES_TEXT, check_record
 from edgemask.graph import Graph
 from edgemask.protocol import Protocol as Split
 from edgemask.runtime.atomic import replacing
+from edgemask.schema import ANYTHING, Table, parse
 
 # Part of every record's identity. Change it only when the same settings, data and seed give other results; records of
 # earlier revisions are then no longer found. The package's version does not matter.
 RESULTS_REVISION = "0.3.0"
 
 Record = dict[str, Any]
-REQUIRED = ("key", "digest", "benchmark", "options", "protocol", "recipe", "seed", "data", "code", "metrics")
 DECIDING = ("benchmark", "options", "protocol", "method", "candidates", "kind", "seed", "code", "also")
 LONGEST = 60  # characters of a protocol's name in the name of a file
 PARTS = ("curves", "explorer")  # fields that `pack` stores apart, because they are large
@@ -97,14 +98,22 @@ class Task(Protocol):
 
 
 class LazyJSON(Mapping[str, Any]):
-    """A JSON object that is parsed when it is first used."""
+    """The curves of a record, which are parsed when they are first used.
 
-    def __init__(self, text: str):
-        self.text = text
+    Args:
+        text: The JSON text.
+        place: Where it was read, for the error message.
+
+    Raises:
+        SchemaError: On the first use, if the text does not hold curves.
+    """
+
+    def __init__(self, text: str, place: str = "curves"):
+        self.text, self.place = text, place
 
     @cached_property
     def _value(self) -> dict[str, Any]:
-        value: dict[str, Any] = json.loads(self.text)
+        value: dict[str, Any] = parse(self.text, CURVES, self.place)
         return value
 
     def __getitem__(self, name: str) -> Any:
@@ -327,13 +336,14 @@ def check(record: Record, place: str) -> str:
     Raises:
         RecordError: The record is not valid.
     """
-    if missing := [name for name in REQUIRED if name not in record]:
-        raise RecordError(f"{place} is not a result record: it has no field {missing[0]!r}")
     try:
+        check_record({name: value for name, value in record.items() if type(value) is not LazyJSON})
+        if isinstance(curves := record.get("curves"), LazyJSON) and not CURVES_TEXT.fullmatch(curves.text):
+            raise SchemaError("record, curves: expected an object of arrays of numbers, in the form that `pack` writes")
         what = identity(record)
         own, actual = _key(what, record["data"]), digest(record)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, EdgemaskError) as error:
-        raise RecordError(f"{place} is not a result record: {error!r}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RecordError(f"{place} is not a result record: {error}") from error
     if record["digest"] != actual:
         raise RecordError(f"{place} was changed after it was written: its digest does not match")
     if own != record["key"]:
@@ -362,11 +372,9 @@ def _read_file(path: Path) -> tuple[Record, str]:
 
 def _parse(text: str, place: str) -> Record:
     try:
-        record = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{place} is not a result record: {error!r}") from error
-    if not isinstance(record, dict):
-        raise RecordError(f"{place} is not a result record: it is not a JSON object")
+        record: Record = parse(text, Table(ANYTHING), "record")
+    except SchemaError as error:
+        raise RecordError(f"{place} is not a result record: {error}") from error
     return record
 
 
@@ -387,8 +395,10 @@ def _read_parts(pack: Path) -> dict[str, dict[str, LazyJSON]]:
     try:
         data = lzma.decompress(_parts(pack).read_bytes()).decode()
         for own, name, text in (line.split("\t") for line in _lines(data)):
-            parts.setdefault(own, {})[name] = LazyJSON(text)
-    except (ValueError, OSError, lzma.LZMAError, EOFError) as error:
+            parts.setdefault(own, {})[name] = (
+                LazyJSON(text, f"{_parts(pack)}, {own}") if name == "curves" else json.loads(text)
+            )
+    except (ValueError, OSError, lzma.LZMAError, EOFError, RecursionError) as error:
         message = f"{_parts(pack)} is missing or damaged, so {pack} cannot be read: {error!r}"
         raise RecordError(message) from error
     return parts

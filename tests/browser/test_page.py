@@ -16,7 +16,7 @@ import torch
 
 from edgemask.config import Recipe
 from edgemask.data import benchmark
-from edgemask.experiments.extras import unpack
+from edgemask.experiments.record_schema import unpack
 from edgemask.experiments.records import ResultStore
 from edgemask.experiments.run import Run
 from edgemask.report.page import write_report

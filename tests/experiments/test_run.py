@@ -13,7 +13,7 @@ from edgemask.config import Recipe
 from edgemask.data import BENCHMARKS, Benchmark, File, Store, benchmark
 from edgemask.data.synthetic import demo_family
 from edgemask.errors import DataError
-from edgemask.experiments.extras import unpack
+from edgemask.experiments.record_schema import unpack
 from edgemask.experiments.records import ResultStore, load_domains, missing_files
 from edgemask.experiments.run import ORACLE, Run, attempt, curves, execute
 from edgemask.graph import Graph

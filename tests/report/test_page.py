@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from edgemask.config import Recipe
 from edgemask.data import benchmark
-from edgemask.experiments.extras import pack, unpack
+from edgemask.experiments.record_schema import pack, unpack
 from edgemask.experiments.records import ResultStore
 from edgemask.experiments.run import Run
 from edgemask.report import page as report

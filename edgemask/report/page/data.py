@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from edgemask.config import Recipe
-from edgemask.experiments.extras import pack, unpack
+from edgemask.experiments.record_schema import pack, unpack
 from edgemask.experiments.records import Record, ResultStore
 from edgemask.report.comparison import Cell, Comparison, Unit
 from edgemask.report.render import cell_text, difference_text, p_text, paper_text, row_rules
@@ -246,7 +246,7 @@ def views(records: Sequence[Record], room: int) -> tuple[dict[str, str], list[di
     blocks, about, left_out = dict[str, str](), list[dict[str, Any]](), 0
     for n, record in enumerate(records):
         for graph, view in record.get("explorer", {}).items():
-            used = {name: record["recipe"][name] for name in ("test_graph", "test_mask")}
+            used = {name: record["recipe"].get(name, DEFAULTS[name]) for name in ("test_graph", "test_mask")}
             block = packed(compact(view) | used)
             if len(block) > room:
                 left_out += 1
