@@ -136,7 +136,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {_short(next(k for k in keys if keys.count(k) > 1))} occurs twice")
+        raise ValueError(f"the key {short(next(k for k in keys if keys.count(k) > 1))} occurs twice")
     return value
 
 
