@@ -22,14 +22,18 @@ from unittest.mock import patch
 import torch
 
 from edgemask.data import Store, benchmark, read_graph, write_graph
+from edgemask.errors import SchemaError
 from edgemask.experiments.plan.probe import Memory
 from edgemask.graph import Graph
 from edgemask.nn import backend
 from edgemask.nn.kernels import reference
+from edgemask.schema import ANYTHING, COUNT, TEXT, Fields, Table, parse
 
 Figures = dict[str, Any]
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "speed"
 SLEEP = 60_000_000  # GPU cycles, about 30 ms
+MACHINE = Fields({"device": TEXT, "kind": TEXT, "threads": COUNT, "system": TEXT, "versions": Table(TEXT)})
+RECORD = Fields({"part": TEXT, "machine": MACHINE, "figures": Table(ANYTHING)})
 LIBRARIES = ("torch", "torch-geometric", "triton", "numba", "numpy", "scipy", "scikit-learn")
 
 
@@ -253,10 +257,9 @@ def read_record(path: Path) -> Figures:
         ValueError: The file is not a record. The message names the file.
     """
     try:
-        record: Figures = json.loads(path.read_text(encoding="utf-8"))
-        record["part"], record["machine"]["device"], record["figures"]
-    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a record of a speed measurement: {error!r}") from error
+        record: Figures = parse(path.read_bytes(), RECORD, "record")
+    except SchemaError as error:
+        raise ValueError(f"{path} is not a record of a speed measurement: {error}") from error
     return record
 
 

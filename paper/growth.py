@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import json
-
+from edgemask.errors import SchemaError
 from edgemask.experiments.records import ResultStore
+from edgemask.legal import Legal
 from edgemask.report.comparison import Cell, Comparison
+from edgemask.schema import ANYTHING, TEXT, Fields, Items, Table, parse
 
 COLUMNS = {"knn": "kNN, s", "spectral": "clusters, s", "enrich": "enrichment, s", "epoch": "epoch, s"}
 # Exponents of N in the paper's complexity analysis: a full search, an eigendecomposition, their sum, and an epoch with
 # dense spectral edges.
 PAPER = {"knn": 2.0, "spectral": 3.0, "enrich": 3.0, "epoch": 2.0}
+POSITIVE = Legal(0, open_low=True)
+PEAK = Fields({"host": POSITIVE, "device": Legal(0)})
+POINT = Fields(
+    dict.fromkeys(COLUMNS, POSITIVE)
+    | {"nodes": Legal(1, 2**62, whole=True), "peak": Fields({"process": PEAK}, others=True)},
+    others=True,
+)
+FIGURES = Fields({"points": Items(POINT), "exponents": Table(Legal())}, others=True)
+MACHINE = Fields({"device": TEXT, "kind": TEXT}, others=True)
+GROWTH = Fields({"machine": MACHINE, "figures": FIGURES}, {"part": ANYTHING})
 ABOUT = (
     "Synthetic graphs with 10 edges and 128 features per node, recipe `robust`. The table shows the seconds of "
     "enrichment and of one epoch, the peak memory of the device, and the exponent of N fitted to the times, compared "
@@ -27,7 +38,7 @@ def growth(store: ResultStore) -> list[Comparison]:
     tables = []
     for path in sorted((store.root / "speed").glob("growth-*.json")):
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            record = parse(path.read_bytes(), GROWTH, path.name)
             device, figures = record["machine"]["device"], record["figures"]
             where = "device" if record["machine"]["kind"] == "cuda" else "host"
             cells = {}
@@ -40,8 +51,8 @@ def growth(store: ResultStore) -> list[Comparison]:
                 if name in figures["exponents"]:
                     fitted = {("", 0): figures["exponents"][name]}
                     cells["exponent", column] = Cell(fitted, (PAPER[name],), ("none",))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            store.rejected[path] = f"{path} is not a growth record: {error!r}"
+        except (SchemaError, OSError) as error:
+            store.rejected[path] = f"{path} is not a growth record: {error}"
             continue
         rows = tuple(dict.fromkeys(row for row, _ in cells))
         columns = (*COLUMNS.values(), "peak, GiB")

@@ -60,12 +60,12 @@ RECORD = Fields(
         "seed": Legal(whole=True),
         "data": Table(TEXT),
         "code": TEXT,
-        "select": SELECT,
         "metrics": SCORES,
     },
     {
         "method": TEXT,
         "kind": TEXT,
+        "select": SELECT,
         "candidates": TEXTS,
         "also": TEXTS,
         "rules": Table(RULE),
@@ -84,6 +84,7 @@ RECORD = Fields(
     },
     others=True,  # fields of later versions
 )
+RUN = Fields(dict.fromkeys(("select", "missing", "seconds", "machine"), ANYTHING), others=True)
 # Curves in the form that `pack` of `records` writes, except that the numbers are not checked. Parsing takes ten times
 # as long.
 _STRING = r'"(?:[^"\\\x00-\x1f]++|\\["\\bfnrt]|\\u00[01][0-9a-f])*+"'
@@ -101,8 +102,11 @@ def check_record(record: Mapping[str, Any]) -> None:
     protocol = record["protocol"]
     for name, view in record.get("explorer", {}).items():
         check_view(view, f"record, explorer, {name!r}")
-    if "method" in record and "failed" not in record:
-        if record["metrics"].keys() | {*record.get("missing", ())} != {*protocol["targets"]}:
+    if "method" not in record:  # nothing was trained or compared
+        return
+    check(record, RUN, "record")
+    if "failed" not in record:
+        if record["metrics"].keys() | {*record["missing"]} != {*protocol["targets"]}:
             raise SchemaError("record, metrics: expected those of every target that is not missing")
         for metrics in (record["metrics"], *(rule["metrics"] for rule in record.get("rules", {}).values())):
             for target, own in metrics.items():

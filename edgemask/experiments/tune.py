@@ -12,15 +12,18 @@ import torch
 
 from edgemask.config import COMMON, HyperParameter, Recipe, Value
 from edgemask.enrich import Cache
-from edgemask.errors import DivergenceError, InputError, MissingDependencyError
+from edgemask.errors import DivergenceError, InputError, MissingDependencyError, SchemaError
+from edgemask.legal import Legal
 from edgemask.methods.registry import method_spec
 from edgemask.protocol import Training
 from edgemask.runtime.atomic import replacing
+from edgemask.schema import ANYTHING, TEXT, Fields, Items, Maybe, check, parse, short
 from edgemask.seeds import derive
 from edgemask.training.fit import Fit
 from edgemask.training.selection import mean_scores, rule_of_sources
 
 FORMAT = "edgemask-tune-1"
+STORED = Fields({"format": TEXT, "trials": Items(ANYTHING)}, others=True)
 
 
 @dataclass(frozen=True)
@@ -160,14 +163,21 @@ class Search:
         if not path.exists():
             return []
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
-            trials = [Trial(**trial) for trial in stored["trials"]]
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-            raise InputError(f"{path} is not a record of a search: {error!r}") from error
-        for name, expected in self.describe().items():
-            if stored.get(name) != expected:
-                raise InputError(f"{path} holds another search: its {name} is {stored.get(name)!r}, here {expected!r}")
-        return trials
+            stored = parse(path.read_bytes(), STORED, "record")
+            for name, expected in self.describe().items():
+                if (own := stored.get(name)) != expected:
+                    raise InputError(f"{path} holds another search: its {name} is {short(own)}, here {short(expected)}")
+            check(stored["trials"], Items(self._trial()), "trials")
+        except (SchemaError, OSError) as error:
+            raise InputError(f"{path} is not a record of a search: {error}") from error
+        return [Trial(**trial) for trial in stored["trials"]]
+
+    def _trial(self) -> Fields:
+        """Return the schema of a trial: all hyper-parameters of the search have values in their ranges."""
+        legal = {
+            name: Legal(*h.search_range, whole=h.law == "int", choices=h.choices) for name, h in self.space.items()
+        }
+        return Fields({"settings": Fields(legal), "score": Maybe(Legal())}, {"failed": TEXT})
 
     def write(self, path: Path, trials: list[Trial]) -> None:
         """Replace a file by a record of the search and its trials."""

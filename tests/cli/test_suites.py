@@ -152,7 +152,9 @@ def test_results_are_packed_and_checked(tmp_path: Path):
     store = ResultStore(tmp_path / "results")
     for task in list(RUNS.tasks()):
         domains = {name: f"hash of {name}" for name in task.protocol.domains}
-        store.add(task, task.describe() | {"data": domains, "metrics": {}, "curves": {"loss": [1.0]}})
+        metrics = dict.fromkeys(task.protocol.targets, dict.fromkeys(task.protocol.metrics, 0.5))
+        own = {"data": domains, "metrics": metrics, "curves": {"loss": [1.0]}, "select": {"rule": "last"}}
+        store.add(task, task.describe() | own | {"missing": [], "seconds": {}, "machine": {}})
     assert call("results", "check").output == "results: 2 records\n"
     said = call("results", "pack").output.splitlines()
     assert said[0] == "results/synthetic/erm-mlp.jsonl"

@@ -8,7 +8,7 @@ import torch
 
 from edgemask.config import COMMON, HyperParameter
 from edgemask.data.synthetic import demo_family
-from edgemask.errors import DivergenceError
+from edgemask.errors import DivergenceError, InputError
 from edgemask.experiments.tune import Search, Trial, best, source_score
 from edgemask.methods.registry import METHODS, method_spec
 from edgemask.protocol import Protocol
@@ -138,3 +138,36 @@ def test_trials_are_read_back_from_the_file_unchanged(tmp_path):
     path = tmp_path / "s.json"
     done = search().run(2, quadratic_score, path)
     assert [Trial(**t) for t in json.loads(path.read_text())["trials"]] == done
+
+
+WRONG = [
+    5,
+    {"settings": {}, "score": 1.0},
+    {"settings": 5, "score": 1.0},
+    {"settings": {"lr": "x"}, "score": 1.0},
+    {"settings": {"lr": -1.0}, "score": 1.0},
+    {"score": 1.0},
+    {"settings": {}, "score": "high"},
+    {"settings": {}, "score": 1.0, "failed": 5},
+    {"settings": {}, "score": 1.0, "colour": "red"},
+]
+
+
+@pytest.mark.parametrize("trial", WRONG, ids=str)
+def test_a_stored_trial_of_another_shape_is_refused(tmp_path, trial):
+    path = tmp_path / "s.json"
+    good = search().run(1, quadratic_score, path)[0]
+    if isinstance(trial, dict) and isinstance(trial.get("settings"), dict) and (trial["settings"] or "colour" in trial):
+        trial = trial | {"settings": good.settings | trial["settings"]}
+    path.write_text(json.dumps(search().describe() | {"trials": [vars(good), trial]}))
+    with pytest.raises(InputError, match=r"s\.json is not a record of a search: trials\[1\]"):
+        search().run(3, quadratic_score, path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 10**5, "[]", '{"format": "edgemask-tune-1"}', '{"format": [], "trials": []}', "\xff"]
+)
+def test_a_file_that_is_no_search_is_refused(tmp_path, text):
+    (tmp_path / "s.json").write_bytes(text.encode("latin1"))
+    with pytest.raises(InputError, match=r"s\.json is not a record of a search"):
+        search().run(1, quadratic_score, tmp_path / "s.json")

@@ -35,7 +35,7 @@ def race_record(task: Task, score: float, members: tuple[str, ...] = ("erm-mlp",
     interval = {"score": expected, "low": 0.6, "high": 0.8, "by_graph": {}}
     select = {
         "rule": "auto, validation",
-        "members": {name: {} for name in members},
+        "members": {name: {"propagation": [0.0, "logits"], "temperature": 1.0} for name in members},
         "expected": None if expected is None else interval,
     }
     errors = {target: 0.02 * n for n, target in enumerate(task.protocol.targets, 1)}
