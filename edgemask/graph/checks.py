@@ -53,7 +53,7 @@ class Checker:
 
     def node(self, index: Any) -> str:
         """Return how messages name a node: its id if it has one, else its index."""
-        return str(index) if self.ids is None else repr(self.ids[index])
+        return str(index) if self.ids is None or index >= len(self.ids) else repr(self.ids[index])
 
     def array(self, field: str, value: Any) -> Array:
         """Convert a value to an array."""

@@ -36,6 +36,7 @@ STORED = Fields(
         "masks": Of(TEXT),
     },
     {"packed": Items(TEXT, 2, 2)},
+    others=True,  # keys of `Graph.to_networkx`
 )
 
 

@@ -256,3 +256,19 @@ def test_the_shape_of_a_plain_array_fits_its_bytes(tmp_path: Path) -> None:
         archive.writestr("a.npy", content.getvalue() + bytes(8))
     with pytest.raises(DataError, match=r"a\.npy: float64 of shape \(268435456,\) does not have 8 bytes"):
         load_npz_objects(tmp_path / "g.npz")
+
+
+def test_an_array_is_filled_once() -> None:
+    """NumPy frees the memory of the first content, which another object may use."""
+    state = pickle.dumps(np.zeros(9).__reduce__()[2], 3)[2:-1]
+    with pytest.raises(
+        DataError, match="twice: not a readable pickle: InputError: an array of a pickle is filled twice"
+    ):
+        load_bytes(pickle.dumps(np.zeros(3), 3)[:-1] + state + b"b.", "twice")
+
+
+def test_the_indices_of_a_second_state_are_checked() -> None:
+    state = matrix().__dict__ | {"indices": np.array([0, 1, 10**6], np.int32), "_shape": (2, 3)}
+    state |= {name: getattr(matrix(), name) for name in ("data", "indptr")}
+    with pytest.raises(DataError, match="twice: not a readable pickle: ValueError: indices must be < 3"):
+        load_bytes(pickle.dumps(matrix(), 3)[:-1] + pickle.dumps(state, 3)[2:-1] + b"b.", "twice")
