@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from edgemask.errors import InputError
 from edgemask.legal import Legal, did_you_mean, is_number
+from edgemask.schema import SCALAR, Fields, Table, check
 
 Gate = Literal["message", "attention", "softmax"]
 EdgeInput = Literal["origin", "structure", "predictions"]
@@ -63,6 +64,7 @@ BACKBONES: dict[str, BackboneSpec] = {
 
 # Settings that were removed, with the value they had in every record. Old records and models still hold them.
 RETIRED = {"mask_kind": "sigmoid", "activation": "elu", "knn_budget": None}
+STORED = Fields({}, {"hyper": Table(SCALAR)}, others=True)  # recipes in files; `Recipe` checks the other settings
 
 
 @dataclass(frozen=True)
@@ -351,9 +353,11 @@ class Recipe:
             The recipe.
 
         Raises:
+            SchemaError: The values are not an object, or the hyper-parameters are not values by name.
             InputError: A name is not a setting, a value is not legal, or a removed setting has another value than the
                 one that is now fixed.
         """
+        check(values, STORED, "recipe")
         for name, fixed in RETIRED.items():
             if name in values and values[name] != fixed:
                 raise InputError(f"{name} = {values[name]!r} is no longer supported: the setting was removed")

@@ -168,7 +168,8 @@ class GraphSummary:
         deviations = width if width <= SIZE else 1
         for name, size in ("means", min(width, SIZE)), ("deviations", deviations), ("profile", min(2 * width, SIZE)):
             check(values[name], Maybe(Items(REAL, size, size)), f"graph summary, {name}")
-        return cls(**{k: tuple(map(float, v)) if isinstance(v, list) else v for k, v in values.items()})
+        read: dict[str, Any] = {k: tuple(map(float, v)) if isinstance(v, list) else v for k, v in values.items()}
+        return cls(**read)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ from edgemask.schema import (
     Items,
     Maybe,
     Row,
+    Schema,
     Table,
     check,
     short,
@@ -330,7 +331,7 @@ def to_graph(value: Any, name: str, options: Mapping[str, Any]) -> Graph:
     if not isinstance(value, str | Path):
         return as_graph(value, name, options)
     if not os.path.exists(value) and "," not in str(value):
-        raise GraphError(f"{value if str(value).isprintable() else repr(value)}: no such file or folder")
+        raise GraphError(f"{value if str(value) and str(value).isprintable() else repr(value)}: no such file or folder")
     return read_graph(value, **options)
 
 
@@ -366,8 +367,17 @@ def _in_blocks(member: Member, size: int) -> Member:
 TEXTS = Items(TEXT)
 PARAMETERS = Table(Either(SCALAR, Items(SCALAR)))
 STANDING = Fields(
-    {"name": TEXT, "score": Maybe(NUMBER), "error": Maybe(NUMBER), "propagation": TEXT, "note": TEXT}
-    | {"epoch": COUNT, "rounds": COUNT, "weight": NUMBER, "seconds": NUMBER}
+    {
+        "name": TEXT,
+        "score": Maybe(NUMBER),
+        "error": Maybe(NUMBER),
+        "epoch": COUNT,
+        "propagation": TEXT,
+        "rounds": COUNT,
+        "weight": NUMBER,
+        "seconds": NUMBER,
+        "note": TEXT,
+    }
 )
 PROPAGATION = Row((Legal(0, 1, open_high=True), Legal(choices=("logits", "probabilities"))))
 MEMBER = Fields(
@@ -376,15 +386,15 @@ MEMBER = Fields(
 )
 EXPECTED = Fields({"score": NUMBER, "low": NUMBER, "high": NUMBER, "by_graph": Table(NUMBER)})
 HISTORY = Items(Table(NUMBER))
-SHARED = {  # fields of all versions
+SHARED: dict[str, Schema] = {  # fields of all versions
     "params": PARAMETERS,
     "num_features": Legal(1, 2**62, whole=True),
     "classes": Items(TEXT, 1),
     "sources": Table(TEXT),
 }
 MODEL = Fields(
-    SHARED
-    | {
+    {
+        **SHARED,
         "members": Items(MEMBER, 1),
         "leaderboard": Items(STANDING),
         "expected": Maybe(EXPECTED),
@@ -401,7 +411,7 @@ CHOICE = Fields(
     {"rule": TEXT, "alpha": Legal(0, 1, open_high=True), "epoch": COUNT, "scores": Items(Row((NUMBER, NUMBER)))}
 )
 MODEL_0_3 = Fields(
-    SHARED | {"version": TEXT, "recipe": Table(ANYTHING), "choice": CHOICE, "history": HISTORY, "lam": Legal()}
+    {**SHARED, "version": TEXT, "recipe": Table(ANYTHING), "choice": CHOICE, "history": HISTORY, "lam": Legal()}
 )
 
 _PLAIN = ("classes", "rule", "metric", "seed", "histories", "sources", "notes")  # fields that are JSON values

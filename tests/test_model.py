@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import resource
 import subprocess
 import sys
 import warnings
@@ -12,12 +14,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from edgemask import EdgeMaskClassifier, Graph, benchmark, load_model, write_graph
 from edgemask.cli import app
-from edgemask.errors import CoverageWarning, GraphError, GraphWarning, InputError, InputTypeError
+from edgemask.errors import CheckpointError, CoverageWarning, GraphError, GraphWarning, InputError, InputTypeError
 from edgemask.model import LARGE
+from edgemask.runtime import checkpoint
 
 A, B, C = benchmark("synthetic").load(nodes=80).values()
 QUICK: dict[str, Any] = {"epochs": 3, "select": "last", "alpha": 0.0, "device": "cpu"}
@@ -240,3 +244,143 @@ def test_a_fit_without_labels_says_how_to_name_them() -> None:
     nodes, edges = table(0)
     with pytest.raises(GraphError, match=r"training needs labels, but it has none; in a table, label='…'"):
         EdgeMaskClassifier("erm-gcn", **QUICK).fit((nodes, edges))
+
+
+# ---- damaged model files ---------------------------------------------------------------------------------
+
+
+def at(value: Any, place: tuple[Any, ...], change: Any) -> Any:
+    """Return a JSON value in which the part at a place is replaced."""
+    if not place:
+        return change
+    copy = list(value) if isinstance(value, list) else dict(value)
+    copy[place[0]] = at(copy[place[0]] if isinstance(value, list) else copy.get(place[0]), place[1:], change)
+    return copy
+
+
+RECIPE = ("members", 0, "recipe")
+WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
+    ((), [], "metadata: expected an object"),
+    (("members",), [], "members: expected at least 1 items"),
+    (("members",), 5, "members: expected an array"),
+    (("members", 0, "name"), "nothing", "nothing"),
+    (("members", 0, "name"), ["erm-gcn"], "name: expected text"),
+    (("members", 0, "propagation"), [0.5], "propagation: expected 2 items"),
+    (("members", 0, "propagation"), [2.0, "logits"], "propagation[0]: expected a number in [0, 1)"),
+    (("members", 0, "propagation"), [0.5, "labels"], "propagation[1]: expected one of"),
+    (("members", 0, "temperature"), 0, "temperature: expected a number"),
+    ((*RECIPE, "layers"), 200_000, "layers must be an integer in [1, 1000]"),
+    ((*RECIPE, "layers"), 1000, "tensor"),
+    ((*RECIPE, "steps"), 10**12, "steps must be"),
+    ((*RECIPE, "hidden"), 10**9, "far larger than its tensors"),
+    ((*RECIPE, "hidden"), 10**30, "far larger than its tensors"),
+    ((*RECIPE, "backbone"), "gin", "tensor"),
+    ((*RECIPE, "hyper"), {"weight": 1}, "weight"),
+    (("num_features",), 3 * 10**7, "far larger than its tensors"),
+    (("num_features",), 9, "tensor"),
+    (("num_features",), 0, "num_features: expected an integer"),
+    (("num_features",), 2**80, "num_features: expected an integer"),
+    (("classes",), [], "classes: expected at least 1"),
+    (("classes",), [*"abcdefg"], "tensor"),
+    (("classes",), [*"abcdefg"] * 10**6, "far larger than its tensors"),
+    (("contract", "num_features"), 5, "contradict"),
+    (("contract", "scaled"), ["nothing"], "scaled: expected names of columns"),
+    (("contract", "feature_names"), ["one"], "feature_names: expected"),
+    (("summaries",), [5], "graph summary: expected an object"),
+    (("summaries", 0, "width"), 3, "graph summary, "),
+    (("leaderboard", 0, "score"), "high", "score: expected a number"),
+    (("leaderboard", 0), {"name": "x"}, "is missing"),
+    (("expected",), {"score": 1}, "is missing"),
+    (("histories",), {"erm-gcn": 5}, "expected an array"),
+    (("seed",), "x", "seed: expected an integer"),
+    (("notes",), [5], "notes[0]: expected text"),
+    (("read",), {"undirected": {}}, "expected an array"),
+    (("colour",), "red", "unknown key 'colour'"),
+]
+
+
+@pytest.mark.parametrize(("place", "change", "message"), WRONG, ids=lambda part: str(part)[:40])
+def test_metadata_that_do_not_fit_are_named_before_networks_are_built(
+    fitted: EdgeMaskClassifier, tmp_path: Path, place: tuple[Any, ...], change: Any, message: str
+) -> None:
+    path = tmp_path / "m.model"
+    fitted.save(path)
+    tensors, meta = checkpoint.read(path, "model")
+    checkpoint.write(path, "model", tensors, at(meta, place, change))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CheckpointError) as caught:
+        load_model(path)
+    said = str(caught.value)
+    assert said.startswith(f"{path} does not hold a usable model: ")
+    assert message in said
+    assert "\n" not in said
+    assert len(said) < 1000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t | {"other": torch.ones(2)}, None),  # not of a member
+        (lambda t: t | {"member-0/other": torch.ones(2)}, "tensor 'other' is unknown"),
+        (lambda t: {n: v for n, v in t.items() if "biases.0" not in n}, "tensor 'task.biases.0' is missing"),
+        (lambda t: {n: v.double() for n, v in t.items()}, "expected torch.float32 of shape"),
+        (lambda t: {n: v[None] for n, v in t.items()}, "got torch.float32 of shape (1, "),
+        (lambda t: {n: v[:0] for n, v in t.items()}, "got torch.float32 of shape (0"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(
+    fitted: EdgeMaskClassifier, tmp_path: Path, change: Any, message: str | None
+) -> None:
+    path = tmp_path / "m.model"
+    fitted.save(path)
+    tensors, meta = checkpoint.read(path, "model")
+    checkpoint.write(path, "model", change(tensors), meta)
+    if message is None:
+        np.testing.assert_array_equal(load_model(path).predict_proba(C), fitted.predict_proba(C))
+    else:
+        with pytest.raises(CheckpointError, match=re.escape(message)) as caught:
+            load_model(path)
+        assert str(caught.value).startswith(f"{path} does not hold a usable model: ")
+
+
+@pytest.mark.parametrize(
+    "params", [{"999": 1}, {"metric": "beauty"}, {"seed": "x"}, {"method": 5}, {"jobs": [1]}], ids=str
+)
+def test_parameters_that_do_not_fit_name_the_file(
+    fitted: EdgeMaskClassifier, tmp_path: Path, params: dict[str, Any]
+) -> None:
+    path = tmp_path / "m.model"
+    fitted.save(path)
+    tensors, meta = checkpoint.read(path, "model")
+    checkpoint.write(path, "model", tensors, at(meta, ("params",), meta["params"] | params))
+    with pytest.raises(CheckpointError, match=f"{path} does not hold a usable model: "):
+        EdgeMaskClassifier.load(path)
+
+
+SAVE = """
+import sys
+from edgemask import EdgeMaskClassifier
+EdgeMaskClassifier.load(sys.argv[1], device="cpu").save(sys.argv[2])
+"""
+
+
+def test_models_of_equal_content_have_equal_bytes(fitted: EdgeMaskClassifier, tmp_path: Path) -> None:
+    one = tmp_path / "m.model"
+    fitted.save(one)
+    for i in range(6):  # the order of keys used to change from call to call
+        fitted.save(tmp_path / f"{i}.model")
+        assert (tmp_path / f"{i}.model").read_bytes() == one.read_bytes()
+    subprocess.run([sys.executable, "-c", SAVE, one, tmp_path / "other.model"], check=True)
+    assert (tmp_path / "other.model").read_bytes() == one.read_bytes()
+
+
+def test_a_deeply_nested_header_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.model"
+    for header in (
+        "[" * 10**5 + "]" * 10**5,
+        '{"format": 1, "kind": "model", "meta": ' + "[" * 10**5 + "]" * 10**5 + "}",
+    ):
+        save_file({"w": torch.ones(1)}, path, {"edgemask": header, "sha256": ""})
+        with pytest.raises(CheckpointError, match=r"m\.model has a damaged edgemask header: .*nested too deeply"):
+            load_model(path)

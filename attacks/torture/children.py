@@ -21,8 +21,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from edgemask.cli import COMMANDS
+
 Action = Callable[[], object]  # what a child runs; its result is the exit status if it is a number
-PATIENCE = 60.0  # seconds that a child may take to end
+PATIENCE = 180.0  # seconds that a child may take to end, on a busy machine too
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Child:
 
     Attributes:
         pid: Number of the process, of its group and of its session.
+        output: File with its standard output. That of its standard error ends in `.err`.
+        root: Its folder.
         status: Exit status, negative if a signal ended the process; None while it runs.
     """
 
@@ -88,12 +92,12 @@ class Child:
                 time.sleep(0.002)
         return True
 
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal to the process and all others of its group."""
+    def kill(self, number: int = signal.SIGKILL, *, alone: bool = False) -> None:
+        """Send a signal to the process, and unless it is meant for it alone, to all others of its group."""
         with suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
+            (os.kill if alone else os.killpg)(self.pid, number)
 
-    def orphans(self, seconds: float = 5.0) -> list[int]:
+    def orphans(self, seconds: float = 10.0) -> list[int]:
         """Return the processes of the session that still run some time after the first one has ended."""
         end = time.monotonic() + seconds
         while (found := list(_session(self.pid))) and time.monotonic() < end:
@@ -107,19 +111,18 @@ class Child:
 
 def _session(sid: int) -> Iterator[int]:
     """Yield the living processes of a session."""
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with suppress(OSError):
-                fields = Path(f"/proc/{entry}/stat").read_text("utf-8").rpartition(")")[2].split()
-                if int(fields[3]) == sid and fields[0] not in "ZX":
-                    yield int(entry)
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (process / "stat").read_text("utf-8").rpartition(")")[2].split()
+            if int(fields[3]) == sid and fields[0] not in "ZX":
+                yield int(process.name)
 
 
 def warm_up() -> None:
     """Import everything that the commands import, and check that no thread has been started."""
-    for name in ("fit", "predict", "bench", "compare", "reproduce", "results"):
+    for name in {module for module, _ in COMMANDS.values()}:
         import_module(f"edgemask.cli.{name}")
-    for name in ("edgemask.training.race", "edgemask.report.page", "paper.suites", "paper.figures"):
+    for name in ("edgemask.training.race", "edgemask.report.page", "paper.suites", "paper.figures", "optuna"):
         import_module(name)
     for name in ("edgemask.runtime.processes", "edgemask.experiments.local"):
         import_module(name).SPAWN = multiprocessing.get_context("fork")  # type: ignore[attr-defined]

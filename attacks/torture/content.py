@@ -41,6 +41,8 @@ def content(roots: Iterable[Path], base: Path) -> Content:
                     found[f"{name}/"] = "empty folder"
             elif PART in path.name:
                 found[name] = "part"
+            elif not path.is_file():
+                found[name] = "not a regular file"
             else:
                 try:
                     found[name] = digest(path)

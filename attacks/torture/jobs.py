@@ -6,14 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from attacks.torture.children import Action, command
+from attacks.torture.cluster import on_cluster
 from edgemask.data import write_graph
 from edgemask.data.synthetic import demo_family
+from edgemask.methods.registry import method_spec
+from edgemask.report.suite import CellSpec, RunSet, Suite, TableSpec
+from paper import cells, suites
 
 NODES = 80
 SMALL = ("hidden=8", "epochs=20")
 GAME = ("epochs=20", "clusters=5", "k=3", "hidden=8", "mask_projection=8", "mask_hidden=8", "alpha=0,0.5")
+TRANSFER = "alpha+beta→gamma"
 BENCH = (
-    *("bench", "synthetic", "--option", f"nodes={NODES}", "--protocol", "alpha+beta→gamma", "--device", "cpu"),
+    *("bench", "synthetic", "--option", f"nodes={NODES}", "--protocol", TRANSFER, "--device", "cpu"),
     *("--method", "erm-mlp", "--method", "erm-gcn", "--set", "hidden=8", "--set", "epochs=5", "--results", "store"),
 )
 
@@ -27,21 +32,16 @@ class Job:
         actions: What runs, side by side, in the folder `work` of a case.
         prepare: Writes the files that are there before the first run.
         store: Name of the folder with records, if there is one.
-        real: The command line of a job whose processes are not forked but started, with all imports.
+        nodes: Whether the job runs on a Ray cluster. Half of the kills then hit a node, which the job must survive.
         weight: Share of the kills.
     """
 
     name: str
-    actions: tuple[Action, ...] = ()
+    actions: tuple[Action, ...]
     prepare: Callable[[], None] = lambda: None
     store: str = ""
-    real: tuple[str, ...] = ()
+    nodes: bool = False
     weight: float = 1.0
-
-    @property
-    def count(self) -> int:
-        """Number of processes that run side by side."""
-        return max(1, len(self.actions))
 
 
 def graphs(nodes: int = NODES) -> None:
@@ -55,15 +55,51 @@ def settings(*values: str) -> tuple[str, ...]:
     return tuple(part for value in values for part in ("--set", value))
 
 
+def repeated(*arguments: str) -> Callable[[], None]:
+    """Return a function that writes the graphs and runs a command, whose files a job then works with."""
+
+    def prepare() -> None:
+        graphs()
+        command(*arguments)()
+
+    return prepare
+
+
+def reproduce() -> object:
+    """Reproduce a suite on tiny graphs in place of the paper's, whose runs take too long."""
+    shown = []
+    for name in ("erm-mlp", "erm-gcn"):
+        settings = method_spec(name).under(None, hidden=8, epochs=5)
+        runs = RunSet("synthetic", name, settings, (TRANSFER,), 2, options=(("nodes", NODES),))
+        shown += [CellSpec(name, metric, runs, cells.Score((metric,))) for metric in ("micro_f1", "macro_f1")]
+    suites.SUITES["tiny"] = Suite("tiny", "Tiny graphs", (TableSpec("Tiny graphs", "", tuple(shown)),))
+    return command("reproduce", "tiny", *PLACES, "--device", "cpu")()
+
+
+PLACES = ("--results", "store", "--output", "out")
 SOURCES = ("alpha.npz", "beta.npz")
+OWN = (*SOURCES, *settings("hidden=8", "epochs=5"), "--device", "cpu")
 FIT = ("fit", *SOURCES, "--model", "model.safetensors", "--device", "cpu")
 ONE = (*FIT, "--method", "robust", *settings(*GAME), "--checkpoint", "fit.ckpt", "--checkpoint-every", "2")
-RACE = (*FIT, "--candidates", "erm-mlp,erm-gcn,erm-sage", *settings(*SMALL), "--checkpoint", "race")
+RACE = (*FIT, "--candidates", "erm-mlp,erm-gcn,erm-sage", *settings(*SMALL))
+COMPARE = ("compare", *OWN, "--method", "erm-gcn", "--seeds", "2", "--results", "store", "--report", "own.html")
+TUNE = ("tune", *OWN, "--method", "erm-mlp", "--trials", "4")
+STORED = (*BENCH, "--seeds", "3")
 
 JOBS = {
     job.name: job
     for job in (
         Job("fit", (command(*ONE),), graphs, weight=3),
+        Job("race", (command(*RACE, "--checkpoint", "race"),), graphs, weight=3),
+        Job("race in processes", (command(*RACE, "--checkpoint", "race", "--jobs", "2"),), graphs, weight=3),
+        Job("race without checkpoint", (command(*RACE),), graphs, weight=2),
         Job("bench", (command(*BENCH, "--seeds", "4", "--jobs", "2"),), store="store", weight=3),
+        Job("two writers", (command(*STORED), command(*STORED)), store="store", weight=3),
+        Job("reproduce", (reproduce,), store="store", weight=2),
+        Job("compare", (command(*COMPARE),), graphs, store="store", weight=2),
+        Job("tune", (command(*TUNE),), graphs, weight=2),
+        Job("report", (command("report", *PLACES),), repeated(*STORED), store="store"),
+        Job("pack", (command("results", "pack", "store"),), repeated(*STORED), store="store", weight=2),
+        Job("cluster", (on_cluster(*STORED),), store="store", nodes=True, weight=0.5),
     )
 }

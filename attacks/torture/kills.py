@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
-import sys
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from attacks.torture.children import PATIENCE, Child, Place, start
+from attacks.torture.cluster import cluster, kill_node
 from attacks.torture.content import PART, Content, Unreadable, content, records
 from attacks.torture.jobs import Job
 from attacks.torture.windows import Window, watch, windows
@@ -54,6 +55,7 @@ class Case:
         equal: Whether the results are those of an unkilled run.
         leftovers: Number of files and processes that were left over.
         findings: What is wrong.
+        seconds: How long the case took.
     """
 
     job: str
@@ -64,12 +66,12 @@ class Case:
     equal: bool = True
     leftovers: int = 0
     findings: list[str] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 def prepare(job: Job, base: Path) -> Path:
     """Write the files that are there before a job runs, in a child process, and return their folder."""
-    place = Place(base / "inputs")
-    place.make()
+    place = fresh(None, base / "inputs")
     child = start(job.prepare, place)
     if not child.wait(PATIENCE) or child.status:
         raise RuntimeError(f"{job.name}: the files could not be prepared: {child.text()}")
@@ -84,28 +86,19 @@ def launch(job: Job, place: Place, hook: Callable[[], None] = lambda: None) -> l
         place: The folders in which it runs.
         hook: Called in each process before it begins.
     """
-    if not job.real:
-        return [start(action, place, hook) for action in job.actions]
-    environment = os.environ | place.environment | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    output = place.root / f"log-{time.monotonic_ns()}.out"
-    with output.open("wb") as out, output.with_suffix(".err").open("wb") as err:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "edgemask", *job.real],
-            cwd=place.work, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
-        )  # fmt: skip
-    process.returncode = 0  # `Child` waits for the process
-    return [Child(process.pid, output)]
+    return [start(action, place, hook) for action in job.actions]
 
 
 def reference(job: Job, inputs: Path, base: Path) -> Reference:
     """Run a job to the end without a kill."""
     place = fresh(inputs, base / "reference")
-    before, begin, log = content(place.watched, place.root), time.monotonic(), place.root / "calls"
-    children = launch(job, place, partial(watch, place.watched, log))
-    for child in children:
-        if not child.wait(PATIENCE) or child.status:
-            raise RuntimeError(f"{job.name} does not run: status {child.status}: {child.text()}")
-    seconds = time.monotonic() - begin
+    before, log = content(place.watched, place.root), place.root / "calls"
+    with cluster(place) if job.nodes else nullcontext():
+        begin = time.monotonic()
+        for child in launch(job, place, partial(watch, place.watched, log)):
+            if not child.wait(PATIENCE) or child.status:
+                raise RuntimeError(f"{job.name} does not run: status {child.status}: {child.text()}")
+        seconds = time.monotonic() - begin
     keys, wrong = records(place.work / job.store) if job.store else ({}, [])
     after = content(place.watched, place.root)
     if wrong or any(PART in name for name in after):
@@ -113,11 +106,13 @@ def reference(job: Job, inputs: Path, base: Path) -> Reference:
     return Reference(before, after, keys, seconds, windows(log))
 
 
-def fresh(inputs: Path, root: Path) -> Place:
+def fresh(inputs: Path | None, root: Path) -> Place:
     """Return new folders that hold a copy of the inputs."""
+    shutil.rmtree(root, ignore_errors=True)
     place = Place(root)
     place.make()
-    shutil.copytree(inputs, place.work, dirs_exist_ok=True)
+    if inputs is not None:
+        shutil.copytree(inputs, place.work, dirs_exist_ok=True)
     return place
 
 
@@ -132,47 +127,63 @@ def run_case(job: Job, index: int, seed: int, inputs: Path, base: Path, known: R
         base: A folder for the files of the case, which is removed if nothing is wrong.
         known: The unkilled run.
     """
-    case, chance = Case(job.name, index), random.Random(f"{seed} {job.name} {index}")
+    case, chance, begin = Case(job.name, index), random.Random(f"{seed} {job.name} {index}"), time.monotonic()
     place = fresh(inputs, base / f"case-{index}")
-    for _ in range(chance.randint(1, CHAIN)):
-        if not _kill(job, place, known, case, chance):
-            break
-        _check_killed(job, place, known, case)
-    if not case.findings:
-        _finish(job, place, known, case)
+    with cluster(place) if job.nodes else nullcontext():
+        for _ in range(chance.randint(1, CHAIN)):
+            if not _kill(job, place, known, case, chance):
+                break
+            _check_killed(job, place, known, case)
+        if not case.findings:
+            _finish(job, place, known, case)
     if not case.findings:
         shutil.rmtree(place.root, ignore_errors=True)
+    case.seconds = time.monotonic() - begin
     return case
 
 
 def _kill(job: Job, place: Place, known: Reference, case: Case, chance: random.Random) -> bool:
     """Start a job and kill it. Return False if it had ended before."""
-    aimed = not job.real and bool(known.windows) and chance.random() < 0.5
+    aimed = bool(known.windows) and not job.nodes and chance.random() < 0.5
     window = chance.choice(known.windows) if aimed else None
     after = PATIENCE if window else chance.uniform(0, known.seconds)
-    victim = chance.randrange(job.count)  # of several processes one is killed, and the others go on
-    hooks = [partial(watch, place.watched, None, window if n == victim else None) for n in range(job.count)]
-    children = [start(a, place, hook) for a, hook in zip(job.actions, hooks, strict=True)] or launch(job, place)
+    victim = chance.randrange(len(job.actions))  # of several processes one is killed, and the others go on
+    alone, node = chance.random() < 0.5, job.nodes and chance.random() < 0.5
+    hooks = [partial(watch, place.watched, None, window if n == victim else None) for n in range(len(job.actions))]
+    children = [start(a, place, hook) for a, hook in zip(job.actions, hooks, strict=True)]
+    moment = ""
     ended = children[victim].wait(after)
-    if not ended:
-        children[victim].kill()
+    if node and not ended:
+        kill_node(place, chance)
+        moment = f"a node after {after:.2f} s"
+    elif not ended:
+        children[victim].kill(alone=alone)
+    _await(children, case)
+    killed = children[victim].status == -9
+    if killed:
+        case.aimed += ended
+        moment = str(window) if ended else f"{'alone ' if alone else ''}after {after:.2f} s"
+    if moment:
+        case.kills.append(moment)
+    for n, child in enumerate(children):
+        if not (n == victim and killed):
+            _check_end(child, case)
+    return bool(moment)
+
+
+def _await(children: Sequence[Child], case: Case) -> None:
+    """Wait until all processes have ended, with those that they have started."""
     for child in children:
         if not child.wait(PATIENCE):
             child.kill()
             child.wait(PATIENCE)
             case.findings.append(f"a run did not end within {PATIENCE:g} s")
         if found := child.orphans():
-            child.kill()
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             case.leftovers += len(found)
             case.findings.append(f"{len(found)} processes outlive the one that started them")
-    killed = children[victim].status == -9
-    if killed:
-        case.aimed += ended
-        case.kills.append(str(window) if ended else f"after {after:.2f} s")
-    for n, child in enumerate(children):
-        if not (n == victim and killed):
-            _check_end(child, case)
-    return killed
 
 
 def _check_end(child: Child, case: Case) -> None:
@@ -207,16 +218,10 @@ def _check_killed(job: Job, place: Place, known: Reference, case: Case) -> None:
 
 def _finish(job: Job, place: Place, known: Reference, case: Case) -> None:
     """Run a job to the end and compare all files and records with the unkilled run."""
-    for child in (children := launch(job, place)):
-        if not child.wait(PATIENCE):
-            child.kill()
-            child.wait(PATIENCE)
-        _check_end(child, case)
+    children = launch(job, place)
+    _await(children, case)
     for child in children:
-        if found := child.orphans():
-            child.kill()
-            case.leftovers += len(found)
-            case.findings.append(f"{len(found)} processes outlive the last run")
+        _check_end(child, case)
     if not case.continued:
         return
     try:

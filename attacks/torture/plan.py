@@ -38,6 +38,7 @@ class Report:
             "equal",
             "leftovers",
             "findings",
+            "seconds per kill",
         )
         rows: list[tuple[str, ...]] = [header]
         total = [case for own in self.cases.values() for case in own]
@@ -48,6 +49,7 @@ class Report:
                 f"{sum(c.equal for c in own)} of {len(own)}",
                 str(sum(c.leftovers for c in own)),
                 str(sum(bool(c.findings) for c in own)),
+                f"{sum(c.seconds for c in own) / max(1, kills):.1f}",
             ]
             rows.append((name, str(kills), str(aimed), str(kills - aimed), *counts))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

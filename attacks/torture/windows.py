@@ -1,4 +1,5 @@
-"""Windows in which a kill hurts most: just before and after a process opens, syncs, renames, links or removes a file.
+"""Windows in which a kill hurts most: just before and after a process makes a folder, or opens, syncs, renames, links
+or removes a file.
 
 `watch` counts these calls in the calling process and in those that it forks, and kills the whole group of processes at
 a chosen one.
@@ -18,6 +19,7 @@ from typing import Any
 
 MOMENTS = {  # the moments of a call at which a kill leaves different files behind
     "open": ("after",),
+    "mkdir": ("after",),
     "fsync": ("half", "after"),
     "replace": ("before", "after"),
     "rename": ("before", "after"),
@@ -99,7 +101,7 @@ def watch(roots: Iterable[Path], log: Path | None = None, window: Window | None 
     builtins.open = io.open = watched("open", usual, opened)
     os.open = watched("open", os.open, created)
     os.fsync = watched("fsync", os.fsync, synced)
-    for kind, place in (("replace", second), ("rename", second), ("link", second), ("unlink", first)):
+    for kind, place in (("mkdir", first), ("replace", second), ("rename", second), ("link", second), ("unlink", first)):
         setattr(os, kind, watched(kind, getattr(os, kind), place))
 
 

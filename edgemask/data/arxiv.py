@@ -22,33 +22,38 @@ _ORIGIN = (
     "d8e89dd445b814ba131d8a6dc728277f9cdc3e19/dataset/ogbn_arxiv"
 )
 _FILES = {
-    name: File(f"ogbn_arxiv/{path}.csv.gz", f"{_ORIGIN}/{path}.csv.gz", checksum)
-    for name, path, checksum in (
-        ("edge", "raw/edge", "git:79a501578454cfb045c7de245e7c7a7804246152"),
-        ("node-feat", "raw/node-feat", "git:9e386dd5dbb585cdc8cb39f883c29ab6fcd684f8"),
+    name: File(f"ogbn_arxiv/{path}.csv.gz", f"{_ORIGIN}/{path}.csv.gz", checksum, size)
+    for name, path, size, checksum in (
+        ("edge", "raw/edge", None, "git:79a501578454cfb045c7de245e7c7a7804246152"),
+        ("node-feat", "raw/node-feat", None, "git:9e386dd5dbb585cdc8cb39f883c29ab6fcd684f8"),
         (
             "node-label",
             "raw/node-label",
+            123_505,
             "sha256:b06e7cf75d909de66ce49bc4188a6dc525224f85dd6dcb36137de3d9321830d1",
         ),
         (
             "node_year",
             "raw/node_year",
+            73_612,
             "sha256:fb97e19d6003deb09197f6df6b10ea1ab86ee49d98885836c3c857ab58d897f3",
         ),
         (
             "num-edge-list",
             "raw/num-edge-list",
+            52,
             "sha256:430f1e00ae204bbb3208c5f494ab70170e9f2995fd3548d1754a74a8f59250d1",
         ),
         (
             "num-node-list",
             "raw/num-node-list",
+            51,
             "sha256:9aa60a342efd209408933ace51e6b0a814e81c2894a993c44f9b173e477e2e82",
         ),
         (
             "categories",
             "mapping/labelidx2arxivcategeory",
+            250,
             "sha256:a516ecd32007acca5817296bdd82f5b5db7e21b0917b94311ef4571e29305577",
         ),
     )

@@ -37,11 +37,13 @@ _FEATURES, _CLASSES, _EDGES = (
         "elliptic/elliptic_txs_classes.csv",
         f"https://raw.githubusercontent.com/{_COMMIT}/elliptic_txs_classes.csv",
         "sha256:93e2e7b2405c735ba752bf6ba06b947561deddd1f5a8fc91e46f6a4c0e439493",
+        size=3_305_144,
     ),
     File(
         "elliptic/elliptic_txs_edgelist.csv",
         f"https://raw.githubusercontent.com/{_COMMIT}/elliptic_txs_edgelist.csv",
         "sha256:a35053ba68a98e4382cae2ba65b9d9e36b23b6439e02dff084971b1b72a5156e",
+        size=4_470_584,
     ),
 )
 

@@ -337,7 +337,8 @@ class EdgeMaskClassifier(ClassifierMixin, Parameters):  # type: ignore[misc]
         if started().first:
             params = {name: getattr(self, name) for name in PARAMETERS} | self.settings
             params |= {} if self.scale else {"scale": False}
-            model.save(path, params | {"seed": self.integer("seed")})
+            plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
+            model.save(path, plain | {"seed": self.integer("seed")})
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto", inference_batch: int | None = None) -> EdgeMaskClassifier:

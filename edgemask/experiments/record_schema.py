@@ -14,7 +14,7 @@ from edgemask.errors import SchemaError
 from edgemask.graph import Array
 from edgemask.legal import Legal
 from edgemask.model import EXPECTED, PROPAGATION, STANDING
-from edgemask.schema import ANYTHING, COUNT, NUMBER, SCALAR, TEXT, Fields, Items, Maybe, Table, check
+from edgemask.schema import ANYTHING, COUNT, NUMBER, TEXT, Fields, Items, Maybe, Table, check
 
 LARGEST = 2**26  # entries of an array of a view, many times what fits into a page
 TEXTS = Items(TEXT)
@@ -31,12 +31,23 @@ KINDS = {
     "mask": np.uint8,
 }
 VIEW = Fields(
-    {"nodes": Legal(1, LARGEST, whole=True), "classes": NAMES, "origins": NAMES, "alpha": NUMBER}
-    | dict.fromkeys(KINDS, TEXT)
+    {
+        "nodes": Legal(1, LARGEST, whole=True),
+        "classes": NAMES,
+        "origins": NAMES,
+        "alpha": NUMBER,
+        **dict.fromkeys(KINDS, TEXT),
+    }
 )
 PROTOCOL = Fields(
-    {"name": TEXT, "sources": NAMES, "targets": NAMES, "metrics": NAMES, "validation": TEXTS}
-    | {"repeats": Legal(1, 2**62, whole=True)}
+    {
+        "name": TEXT,
+        "sources": NAMES,
+        "targets": NAMES,
+        "metrics": NAMES,
+        "validation": TEXTS,
+        "repeats": Legal(1, 2**62, whole=True),
+    }
 )
 SELECT = Fields(
     {"rule": TEXT},
@@ -56,7 +67,7 @@ RECORD = Fields(
         "benchmark": TEXT,
         "options": Table(ANYTHING),
         "protocol": PROTOCOL,
-        "recipe": Fields({}, {"hyper": Table(SCALAR)}, others=True),  # `Recipe.from_json` checks the settings
+        "recipe": Table(ANYTHING),  # `Recipe` has its schema
         "seed": Legal(whole=True),
         "data": Table(TEXT),
         "code": TEXT,

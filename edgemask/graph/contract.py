@@ -174,7 +174,8 @@ class Contract:
             SchemaError: A value is missing or unknown, or values contradict each other.
         """
         check(values, CONTRACT, "contract")
-        contract = cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+        fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+        contract = cls(**fields)
         if len(contract.feature_names) not in (0, contract.num_features):
             raise SchemaError(
                 f"contract, feature_names: expected {contract.num_features} items, got {len(contract.feature_names)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,7 @@ ROLES = ("id", "label", "features", "text")  # options that name columns of the 
 OPTIONS = (*ROLES, "source", "destination", "weight", "classes", "undirected", *POLICIES)
 NAMES = ("source", "destination")
 ENDS = (NAMES, ("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
+UNNAMED = re.compile(r"\s*|Unnamed: [0-9]+")  # columns without a name, in a file and as pandas reads them
 KEY = "edgemask"  # of `DataFrame.attrs`
 STORED = Fields(
     {
@@ -118,6 +120,8 @@ def _nodes(table: Table, given: Mapping[str, Any]) -> tuple[dict[str, Any], Any,
     wanted = None
     if "features" in given:
         wanted = [given["features"]] if given["features"] in table.columns else names_of(given["features"])
+    if label is not None and label in (wanted or ()):
+        table.fail(f"column {label!r} holds the labels, so it cannot be a feature")
     several = [c for c in table.columns if c.startswith("label:") and c not in (wanted or ())]
     if label is not None and several and wanted is None:
         table.fail(f"expected the column {label!r} or columns label:<class>, got both")
@@ -158,6 +162,13 @@ def _features(table: Table, wanted: list[str] | None, other: set[str | None]) ->
     """Return the feature columns, and the kinds of structural features."""
     if wanted is None:
         columns = [column for column in table.columns if column not in other]
+        if unnamed := [column for column in columns if UNNAMED.fullmatch(column)]:
+            message = (
+                f"{table.place}: columns without a name are ignored: {', '.join(map(repr, unnamed))}; an index that "
+                "pandas wrote is such a column, and to_csv(path, index=False) leaves it out"
+            )
+            warn(message, GraphWarning)
+            columns = [column for column in columns if column not in unnamed]
         if not columns:
             table.fail(
                 f"no feature column; {advice('features', 'degree')} derives features from the edges (kinds: "
@@ -226,6 +237,8 @@ def _ends(table: Table, given: Mapping[str, Any], weight: str | None) -> tuple[s
         if len(options) < 2:
             raise InputError(f"{table.place}: {options[0]} is given, but not {min({*NAMES} - {*options})}; give both")
         first, second = (table.require(str(given[option]), option) for option in NAMES)
+        if first == second:
+            table.fail(f"source and destination must be two columns, got {first!r} for both")
         return first, second
     for first, second in ENDS:
         if first in table.columns and second in table.columns:
@@ -247,7 +260,8 @@ def _positions(table: Table, column: str, end: str, ids: Any, of_nodes: str) -> 
     unknown = np.flatnonzero(positions < 0)
     if len(unknown):
         value, strings = values[unknown[0]], (values.dtype == object, ids.dtype == object)
-        tail = "" if value != "" else " (it is empty)"
+        near = next((own for own in ids if _spelling(own) == _spelling(value)), None) if value != "" else None
+        tail = " (it is empty)" if value == "" else "" if near is None else f"; did you mean {plain(near)!r}?"
         if strings[0] != strings[1]:
             kinds = ("text", "integers") if strings[1] else ("integers", "text")
             tail = f"; the ids of the nodes are {kinds[0]}, but column {column!r} holds {kinds[1]}: convert one of them"
@@ -255,6 +269,11 @@ def _positions(table: Table, column: str, end: str, ids: Any, of_nodes: str) -> 
             tail = f"; no column of ids is named, so the nodes are 0 … {len(ids) - 1}: {advice('id', '…')} names it"
         table.fail(f"{end} {plain(value)!r} is not an id of {of_nodes.rpartition('/')[2]}{tail}", unknown[0])
     return positions
+
+
+def _spelling(value: Any) -> str:
+    """Return an id without spaces at its ends, leading zeros, a trailing ".0" and capital letters."""
+    return str(value).strip().removesuffix(".0").lstrip("0").casefold()
 
 
 def _check_repeats(table: Table, edges: Array, ids: Any, given: Mapping[str, Any]) -> None:
@@ -275,7 +294,7 @@ def _check_repeats(table: Table, edges: Array, ids: Any, given: Mapping[str, Any
         place = again[np.argmin(order[again + 1])]
         first, row = order[place], order[place + 1]
         table.fail(
-            f"{_arrow(edges[:, row], ids)} is a duplicate of row {table.frame.index[first]} (duplicates in total: "
+            f"{_arrow(edges[:, row], ids)} is a duplicate of row {table.row(first)} (duplicates in total: "
             f"{len(again)}); {advice('duplicates', 'merge')} merges them",
             row,
         )

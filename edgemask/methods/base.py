@@ -9,7 +9,7 @@ A method has networks, optimisers and a `joint_step`: one update on a batch of e
             return {name: loss.detach() for name, loss in losses.items()}
 
 Everything else has a default. Override `build` to add networks, `make_optimisers` to train them, `update` to do
-something at the start of an epoch, and `state` and `load_state` if an epoch leaves anything else behind.
+something at the start of an epoch, and `state`, `load_state` and `check_state` if an epoch leaves anything else behind.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from edgemask.training.trainer import Trainer
 from edgemask.training.uncertainty import replicates
 
 SAVE_SECONDS = 20.0  # time between two saved states of a training
+TOLERANCE = 1e-3  # of the sum of a node's probabilities, which are saved in float32
 PATIENCE = 20  # evaluations in a row without a better score, after which a training ends
 
 OnEpoch = Callable[[Trainer, str], None]
@@ -279,12 +280,24 @@ class Contender:
         value, epoch, alpha, of = numbers["best"]
         if max(self.curve) != self.epoch or epoch not in self.curve or Propagation(alpha, of) not in self.ways:
             raise SchemaError("best: expected an evaluated epoch, and a propagation of the recipe")
-        predictions, graphs = checkpoint.unpack("best-predictions", tensors), self.scored_graphs()
-        checkpoint.check_tensors(predictions, {n: torch.empty(g.num_nodes, g.num_classes) for n, g in graphs.items()})
+        predictions = predictions_of(checkpoint.unpack("best-predictions", tensors), self.scored_graphs())
         weights = checkpoint.unpack("best-weights", tensors)
         checkpoint.check_tensors(
             weights, self.trainers[0].method.networks.state_dict() if self.rule.scores_epochs else {}
         )
         on_device = {n: t.to(self.fit.device) for n, t in weights.items()}
-        arrays = {n: t.numpy() for n, t in predictions.items()}
-        self.best = BestEvaluation(value, epoch, Propagation(alpha, of), arrays, on_device)
+        self.best = BestEvaluation(value, epoch, Propagation(alpha, of), predictions, on_device)
+
+
+def predictions_of(tensors: Mapping[str, Tensor], graphs: Mapping[str, Graph]) -> dict[str, Array]:
+    """Return saved predictions by graph after checking that they are class probabilities of its nodes.
+
+    Raises:
+        SchemaError: They are not.
+        CheckpointError: A tensor is missing or unknown, or has another type or shape.
+    """
+    checkpoint.check_tensors(tensors, {n: torch.empty(g.num_nodes, g.num_classes) for n, g in graphs.items()})
+    for name, p in tensors.items():
+        if not ((p >= 0).all() and ((p.sum(1) - 1).abs() < TOLERANCE).all()):
+            raise SchemaError(f"predictions {name!r}: expected class probabilities")
+    return {name: p.numpy() for name, p in tensors.items()}

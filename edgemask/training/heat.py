@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from edgemask.enrich import Cache
 from edgemask.errors import DivergenceError, InputError
@@ -105,7 +104,8 @@ class Result:
         failed: Why the candidate failed; empty if it did not.
         short_of_time: Whether the heat ended early because its time was over.
         state: New content of the state file, if the heat had no path.
-        weights: Final weights, after a final heat.
+        weights: Final weights, after a final heat. They are no tensors, because torch would send those to another
+            process through a socket in a folder of temporary files, which stays there if the process is killed.
         numbers: Further numbers of the trained method, after a final heat.
         history: Training history, after a final heat.
     """
@@ -124,7 +124,7 @@ class Result:
     failed: str = ""
     short_of_time: bool = False
     state: bytes | None = None
-    weights: dict[str, Tensor] = field(default_factory=dict)
+    weights: dict[str, Array] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, float]] = field(default_factory=list)
 
@@ -231,7 +231,7 @@ def _run(heat: Heat, path: Path, on_epoch: OnEpoch | None) -> Result:
         contender.load(path, identity)
     if heat.until is None:
         trainer = contender.finish(on_epoch, path.with_name(f"final-{path.name}"), identity)
-        weights = {name: t.detach().cpu() for name, t in trainer.method.networks.state_dict().items()}
+        weights = {name: t.detach().cpu().numpy() for name, t in trainer.method.networks.state_dict().items()}
         numbers = trainer.method.state()[1]
         return _result(contender, weights=weights, numbers=numbers, history=trainer.history)
     if contender.best is None and heat.first < math.inf:

@@ -46,6 +46,7 @@ from edgemask.runtime.processes import Inline
 from edgemask.schema import ANYTHING, FLAG, NUMBER, TEXT, Fields, Items, Table, check
 from edgemask.training.calibration import fit_temperature
 from edgemask.training.candidates import AUTO_RECIPE, Candidate
+from edgemask.training.contender import predictions_of
 from edgemask.training.fit import Fit
 from edgemask.training.heat import Heat, OnEpoch, Result, Task, forget_graphs, run_heat
 from edgemask.training.naming import Canonical
@@ -66,8 +67,16 @@ FEWEST = 30  # a race needs at least this many scored nodes
 FALLBACK = "erm-sage:epochs=200"  # the candidate that is trained if scores mean nothing
 
 RESULT = Fields(
-    {"score": Legal(), "epoch": Legal(1, 2**62, whole=True), "propagation": PROPAGATION, "gain": NUMBER}
-    | {"trained": Legal(1, 2**62, whole=True), "ended": FLAG, "seconds": Legal(0), "held": FLAG}
+    {
+        "score": Legal(),
+        "epoch": Legal(1, 2**62, whole=True),
+        "propagation": PROPAGATION,
+        "gain": NUMBER,
+        "trained": Legal(1, 2**62, whole=True),
+        "ended": FLAG,
+        "seconds": Legal(0),
+        "held": FLAG,
+    }
 )
 STATE = Fields(
     {
@@ -412,7 +421,7 @@ class Race:
         candidate, first, device = self.candidates[name], self.task.sources[0], torch.device(self.task.device)
         make, recipe = candidate.make, candidate.recipe
         method = make(recipe, first.num_features, first.num_classes, self.task.seed, device)
-        method.networks.load_state_dict(final.weights)
+        method.networks.load_state_dict({name: torch.from_numpy(array) for name, array in final.weights.items()})
         if isinstance(method, Game):
             method.lam.fill_(final.numbers["lam"])
         return method
@@ -595,8 +604,12 @@ class Race:
             raise SchemaError("standings: expected one of each candidate")
         if not meta["results"].keys() <= self.candidates.keys():
             raise SchemaError("results: expected names of candidates")
+        graphs = self._scored_graphs()
         for name, own in meta["results"].items():
-            arrays = {kind: self._arrays(name, kind, tensors) for kind in ("predictions", "replicates")}
+            arrays = {
+                "predictions": predictions_of(checkpoint.unpack(f"{name}/predictions", tensors), graphs),
+                "replicates": _replicates_of(checkpoint.unpack(f"{name}/replicates", tensors), graphs),
+            }
             alpha, of = own["propagation"]
             self.results[name] = Result(**own | arrays | {"propagation": Propagation(alpha, of)})
         check(meta["racing"], Items(Legal(choices=(*self.results,)), most=len(self.results)), "racing")
@@ -605,19 +618,6 @@ class Race:
             if not self._path(name).exists():
                 raise SchemaError(f"racing: {self._path(name)}, the state of {name}, is missing")
         return racing
-
-    def _arrays(self, name: str, kind: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-        """Return the saved predictions or replicates of a candidate by graph."""
-        found, expected = checkpoint.unpack(f"{name}/{kind}", tensors), dict[str, torch.Tensor]()
-        for graph, own in self._scored_graphs().items():
-            groups = min(GROUPS, int(scored_nodes(own).sum()))
-            shape, dtype = {
-                "predictions": ((own.num_nodes, own.num_classes), torch.float32),
-                "replicates": ((groups,), torch.float64),
-            }[kind]
-            expected[graph] = torch.empty(shape, dtype=dtype)
-        checkpoint.check_tensors(found, expected)
-        return {graph: t.numpy() for graph, t in found.items()}
 
     # ---- names ---------------------------------------------------------------------------------------------------
 
@@ -631,3 +631,13 @@ class Race:
             user(trainer, f"{name}, {self.graphs.text(stage)}")
 
         return on_epoch
+
+
+def _replicates_of(tensors: Mapping[str, torch.Tensor], graphs: Mapping[str, Graph]) -> dict[str, Array]:
+    """Return saved replicates by graph after checking that there is a finite one for each group of nodes."""
+    groups = {name: min(GROUPS, int(scored_nodes(graph).sum())) for name, graph in graphs.items()}
+    checkpoint.check_tensors(tensors, {name: torch.empty(n, dtype=torch.float64) for name, n in groups.items()})
+    for name, values in tensors.items():
+        if not values.isfinite().all():
+            raise SchemaError(f"replicates {name!r}: expected finite numbers")
+    return {name: values.numpy() for name, values in tensors.items()}

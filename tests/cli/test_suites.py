@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -71,6 +72,15 @@ def test_the_report_page_is_written_with_the_tables_on_request(tmp_path: Path):
     said = call("reproduce", "tiny", "--only-show", "--report", "--results", few(tmp_path), "-o", "all").output
     assert {p.name for p in (tmp_path / "all").iterdir()} == {"tiny.md", "tiny.tex", "tiny.csv", "report.html"}
     assert "report.html: 2 records" in said
+
+
+def test_tables_are_replaced_and_not_overwritten_in_place(tmp_path: Path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "old").write_text("old")
+    os.link(tmp_path / "old", tmp_path / "out" / "tiny.csv")
+    call("reproduce", "tiny", "--only-show", "--results", few(tmp_path))
+    assert "MLP" in (tmp_path / "out" / "tiny.csv").read_text(encoding="utf-8")
+    assert (tmp_path / "old").read_text() == "old"
 
 
 def test_a_suite_without_tables_says_why(tmp_path: Path):

@@ -129,7 +129,7 @@ def test_csv_errors_name_the_location(tmp_path: Path, content: dict[str, Any], m
 def test_csv_not_in_utf8(tmp_path: Path) -> None:
     by_hand(tmp_path)
     (tmp_path / "nodes.csv").write_bytes("id,x0\né,1\n".encode("latin-1"))
-    with pytest.raises(GraphError, match=r"nodes\.csv, row \d: not valid CSV in UTF-8"):
+    with pytest.raises(GraphError, match=r"nodes\.csv, line 2: not UTF-8 \(.*\); save it as UTF-8"):
         read_csv(tmp_path)
 
 

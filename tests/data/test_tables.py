@@ -258,6 +258,79 @@ def test_ignored_columns_of_edges_are_named() -> None:
         Graph.from_pandas(nodes, edges.assign(day=1), **READ)
 
 
+NODES, EDGES = "id,age,city,label\nann,31,Oslo,x\nbob,45,Rome,y\n", "source,target\nann,bob\n"
+
+
+def by_hand(folder: Path, nodes: str = NODES, edges: str = EDGES) -> Path:
+    (folder / "nodes.csv").write_text(nodes, encoding="utf-8")
+    (folder / "edges.csv").write_text(edges, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "read", "message"),
+    [
+        (NODES.replace(",", ";"), EDGES, {}, r"nodes\.csv: columns must be separated by commas, but .* ';'; .*sep=';'"),
+        (NODES, EDGES.replace(",", "\t"), {}, r"edges\.csv: columns must be separated by commas, .* '\\t'; convert"),
+        (NODES.replace("bob", ""), EDGES, {}, r"nodes\.csv, row 3: the id is missing"),
+        (NODES, EDGES.replace("bob", "Bob "), {}, r"edges\.csv, row 2: destination 'Bob ' is not .* mean 'bob'\?"),
+        (NODES, EDGES, {"features": "age,label"}, "column 'label' holds the labels, so it cannot be a feature"),
+        (NODES, EDGES, {"source": "target", "destination": "target"}, "must be two columns, got 'target' for both"),
+    ],
+)
+def test_mistakes_in_files_are_named(tmp_path: Path, nodes: str, edges: str, read: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        read_graph(by_hand(tmp_path, nodes, edges), **read)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ([""] * 30, r"nodes\.csv: column 'a' has no values, so it gives no feature$"),
+        (["1,5", "2,5"] * 15, r"column 'a' is read as text, because its numbers have commas \('1,5'\): .*text='a'"),
+        ([f"2020-01-{i:02}" for i in range(1, 31)], "column 'a' has 30 distinct texts in 30 rows, and .*text='a'"),
+    ],
+)
+def test_text_columns_that_are_probably_mistakes_are_named(tmp_path: Path, cells: list[str], message: str) -> None:
+    nodes, edges = pd.DataFrame({"id": range(30), "a": cells, "b": 1.0}), pd.DataFrame({"u": [0], "v": [1]})
+    pair = written(tmp_path / "g", ".csv", nodes, edges)
+    with pytest.warns(GraphWarning, match=message) as w:
+        read_graph(pair)
+    assert len(w) == 1
+    if any(cells):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            read_graph(pair, text="a")
+
+
+def test_numbers_with_commas_are_not_taken_for_identifiers(tmp_path: Path) -> None:
+    nodes, edges = pd.DataFrame({"a": [f"{i},5" for i in range(2000)]}), pd.DataFrame({"u": [0], "v": [1]})
+    with pytest.raises(GraphError, match="column 'a': its numbers have commas"):
+        Graph.from_pandas(nodes, edges)
+
+
+def test_an_index_that_pandas_wrote_is_no_feature(tmp_path: Path) -> None:
+    nodes = pd.DataFrame({"id": ["ann", "bob"], "age": [31, 45]})
+    edges = pd.DataFrame({"source": ["ann"], "target": ["bob"]})
+    nodes.to_csv(tmp_path / "nodes.csv")
+    edges.to_csv(tmp_path / "edges.csv", index=False)
+    with pytest.warns(GraphWarning, match="columns without a name are ignored: ''"):
+        assert read_graph(tmp_path).feature_names == ("age",)
+    with pytest.warns(GraphWarning, match="columns without a name are ignored: 'Unnamed: 0'"):
+        assert Graph.from_pandas(pd.read_csv(tmp_path / "nodes.csv"), edges).feature_names == ("age",)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen = Graph.from_pandas(pd.read_csv(tmp_path / "nodes.csv"), edges, features=["Unnamed: 0"])
+    assert chosen.feature_names == ("Unnamed: 0",)
+
+
+def test_rows_of_a_table_with_a_repeated_index_are_counted() -> None:
+    nodes = pd.DataFrame({"id": ["ann", "bob"], "age": [31, 45]})
+    edges = pd.DataFrame({"source": ["ann"], "target": ["bob"]})
+    with pytest.raises(GraphError, match=r"edges, row 1 \(counted from 0\): 'ann' → 'bob' is a duplicate of row 0 "):
+        Graph.from_pandas(nodes, pd.concat([edges, edges]))
+
+
 # ---- damaged descriptions in Parquet files -------------------------------------------------------------------
 
 

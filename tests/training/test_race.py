@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from edgemask.errors import CheckpointError, FileError, GraphError, InputError, 
 from edgemask.graph import Graph
 from edgemask.inference import mean_probabilities
 from edgemask.model import Model
+from edgemask.runtime import checkpoint
 from edgemask.runtime.processes import process_pool
 from edgemask.training import contender, heat, trainer
 from edgemask.training import race as race_module
@@ -348,12 +350,15 @@ def one_thread():
 @pytest.mark.usefixtures("one_thread")
 def test_candidates_that_run_in_other_processes_give_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (temporary := tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     here = run()
     with process_pool(2) as pool:
-        for options in ({"folder": tmp_path}, {"shared_disk": False}):
+        for options in ({"folder": tmp_path / "race"}, {"shared_disk": False}):
             outcome = Race(candidates(), [A, B], executor=pool, jobs=2, **options).run()
             assert np.array_equal(predictions(outcome), predictions(here))
             assert without_times(outcome) == without_times(here)
+        assert not list(temporary.iterdir())  # a process that is killed would leave its sockets there
 
 
 def test_a_process_that_dies_ends_the_race_with_a_clear_error():
@@ -385,3 +390,116 @@ def test_no_warning_is_raised_in_a_usual_race():
     with warnings.catch_warnings():
         warnings.simplefilter("error", RaceWarning)
         run("erm-gcn")
+
+
+# ---- damaged states --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory) -> Path:
+    """The folder of a race that was stopped in its last round."""
+    folder = tmp_path_factory.mktemp("race")
+    with pytest.raises(StopError):
+        killed_after(70, folder).run()
+    assert {p.name for p in folder.iterdir()} >= {"race.ckpt", "race-00.ckpt"}
+    return folder
+
+
+def changed(value, place, change):
+    """Return a JSON value in which the part at a place is replaced."""
+    if not place:
+        return change
+    copy = list(value) if isinstance(value, list) else dict(value)
+    copy[place[0]] = changed(
+        copy[place[0]] if place[0] in value or isinstance(value, list) else None, place[1:], change
+    )
+    return copy
+
+
+def refused(stopped: Path, folder: Path, name: str, change) -> str:
+    """Continue a race after a change of one of its files, and return the message."""
+    shutil.copytree(stopped, folder, dirs_exist_ok=True)
+    kind = "race" if name == "race.ckpt" else "contender"
+    tensors, meta = change(*checkpoint.read(folder / name, kind))
+    checkpoint.write(folder / name, kind, tensors, meta)
+    with pytest.raises(CheckpointError) as caught:
+        Race(candidates(), [A, B], folder=folder).run()
+    said = str(caught.value)
+    assert said.startswith(str(folder / name))
+    assert "\n" not in said
+    assert len(said) < 1000
+    return said
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        ((), 5),
+        (("round",), -1),
+        (("round",), 4),
+        (("racing",), ["nobody"]),
+        (("racing",), 5),
+        (("standings",), []),
+        (("standings", 0, "score"), "x"),
+        (("standings", 0, "name"), "nobody"),
+        (("results",), []),
+        (("results", "nobody"), {}),
+        (("results", "erm-mlp"), {}),
+        (("results", "erm-mlp", "trained"), 0),
+        (("results", "erm-mlp", "score"), None),
+        (("results", "erm-mlp", "propagation"), [1.5, "logits"]),
+        (("notes",), [5]),
+        (("spent",), "long"),
+        (("spent",), -1e9),
+    ],
+    ids=str,
+)
+def test_a_race_whose_state_does_not_fit_is_refused(stopped, tmp_path, place, change):
+    refused(stopped, tmp_path, "race.ckpt", lambda tensors, meta: (tensors, changed(meta, place, change)))
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        ((), []),
+        (("epoch",), -(2**63)),
+        (("epoch",), 1),
+        (("seconds",), "x"),
+        (("since_best",), None),
+        (("curve",), []),
+        (("curve",), [[1]]),
+        (("trainers",), []),
+        (("trainers",), 5),
+        (("trainers", 0, "epoch"), 10**9),
+        (("best",), None),
+        (("best",), [0.5, 10**9, 0.0, "logits"]),
+        (("best",), [0.5, 2, 0.123, "logits"]),
+        (("best",), [0.5, 2, 0.0, "labels"]),
+    ],
+    ids=str,
+)
+def test_a_candidate_whose_state_does_not_fit_is_refused(stopped, tmp_path, place, change):
+    refused(stopped, tmp_path, "race-00.ckpt", lambda tensors, meta: (tensors, changed(meta, place, change)))
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("race.ckpt", "predictions/"), ("race.ckpt", "replicates/"), ("race-00.ckpt", "best-predictions/")],
+)
+@pytest.mark.parametrize(
+    "change", [lambda t: t[:1], lambda t: t.to(torch.int64), lambda t: t * torch.nan, lambda t: t[None], lambda t: None]
+)
+def test_saved_arrays_that_do_not_fit_are_refused(stopped, tmp_path, name, part, change):
+    def damage(tensors, meta):
+        first = next(own for own in sorted(tensors) if part in own)
+        new = change(tensors.pop(first))
+        return tensors | ({} if new is None else {first: new}), meta
+
+    refused(stopped, tmp_path, name, damage)
+
+
+def test_a_race_without_the_state_of_a_candidate_is_refused(stopped, tmp_path):
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "race-00.ckpt").unlink()
+    with pytest.raises(CheckpointError, match=r"race-00\.ckpt, the state of erm-mlp, is missing"):
+        Race(candidates(), [A, B], folder=tmp_path).run()

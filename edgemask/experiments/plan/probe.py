@@ -24,7 +24,7 @@ import torch
 
 from edgemask.config import Recipe
 from edgemask.data import read_graph
-from edgemask.enrich import Cache
+from edgemask.enrich import Cache, Declared
 from edgemask.errors import EdgemaskError
 from edgemask.experiments.plan.standins import enriched_graphs, enrichment_key
 from edgemask.graph import Graph
@@ -48,17 +48,20 @@ class Stopwatch(Cache):
         super().__init__(folder)
         self.seconds: dict[str, float] = {}
 
-    def get(self, kind: str, x: Any, parameters: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+    def get(
+        self, kind: str, x: Any, parameters: Mapping[str, Any], declared: Declared, compute: Callable[[], Any]
+    ) -> Any:
         """Return the array as `Cache.get` does, and record the time.
 
         Args:
             kind: What the array holds, such as `knn`. It is also the key in `seconds`.
             x: Feature matrix.
             parameters: Settings of the computation.
+            declared: Shape, type and range of the array.
             compute: Computes the array when it is not stored.
         """
         start = time.perf_counter()
-        array = super().get(kind, x, parameters, compute)
+        array = super().get(kind, x, parameters, declared, compute)
         self.seconds[kind] = time.perf_counter() - start
         return array
 
