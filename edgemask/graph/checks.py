@@ -33,7 +33,8 @@ class Checker:
     """
 
     def __init__(self, graph: str):
-        self.graph, self.ids = graph, None
+        self.graph = graph
+        self.ids: list[int | str] | None = None
         if not isinstance(graph, str) or not graph:
             raise GraphError(f"graph name must be a non-empty string, got {graph!r}")
 
