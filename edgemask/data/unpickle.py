@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.lib import format as npy
 
+from edgemask.data.archive import is_unicode
 from edgemask.errors import DataError, InputError, LimitError
 from edgemask.limits import check_size
 
@@ -33,6 +34,8 @@ class _Dtype:
         if not isinstance(text, str):
             raise TypeError(f"a dtype must be given by name, got {text!r}")
         self.dtype: np.dtype[Any] = np.dtype(text)
+        if self.dtype.names:
+            raise TypeError(f"the dtype {text!r} has several fields")
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.dtype = self.dtype.newbyteorder(state[1])
@@ -54,6 +57,8 @@ class _Array(np.ndarray[Any, Any]):
                 f"expected {math.prod(shape) * size} {unit} for an array of shape {shape}, got {len(values)}"
             )
         super().__setstate__((version, shape, kind.dtype, fortran, values))
+        if not is_unicode(np.asarray(self)):
+            raise InputError("text that is not valid Unicode")
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return np.asarray(self).__reduce_ex__(protocol)
@@ -85,7 +90,10 @@ def _reconstruct(*_: object) -> _Array:
 
 def _scalar(kind: _Dtype, value: bytes) -> Any:
     """Return a NumPy scalar from its bytes."""
-    return np.frombuffer(value, kind.dtype, count=1)[0]
+    array = np.frombuffer(value, kind.dtype, count=1)
+    if not is_unicode(array):
+        raise InputError("text that is not valid Unicode")
+    return array[0]
 
 
 # All globals that the Planetoid files and object arrays of sparse matrices need, by module and name in the file.
