@@ -91,7 +91,7 @@ def write(docs: Path, results: Path) -> None:
     store = ResultStore(results)
     text, drawn = page(store), figures(store)
     if store.rejected:
-        raise InputError("\n".join(store.rejected.values()))
+        raise InputError("; ".join(store.rejected.values()))
     (docs / "figures").mkdir(parents=True, exist_ok=True)
     (docs / "results.md").write_text(text, encoding="utf-8")
     for name, svg in drawn.items():

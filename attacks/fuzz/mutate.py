@@ -195,7 +195,10 @@ def json_mutation(name: str) -> Callable[[random.Random, dict[str, bytes]], dict
             value = json.loads(files[name])
         except (KeyError, ValueError, RecursionError):
             return files
-        return files | {name: dump_json(mutate_json(rng, value)).encode()}
+        text = dump_json(mutate_json(rng, value))
+        if text[0] == "{" and len(text) > 2 and rng.random() < 0.03:  # a key twice
+            text = f"{text[:-1]}, {text[1:]}"
+        return files | {name: text.encode("utf-8", "surrogatepass")}
 
     return mutate
 

@@ -48,7 +48,7 @@ def pieces(data: bytes) -> list[bytes]:
 
 
 def mutate_pickle(rng: random.Random, data: bytes) -> bytes:
-    """Return a pickle with an instruction that is removed, repeated, moved or replaced."""
+    """Return a pickle with an instruction that is removed, moved or replaced, or with some that are repeated."""
     try:
         parts = pieces(data)
     except Exception:  # an earlier mutation has damaged the pickle
@@ -57,7 +57,7 @@ def mutate_pickle(rng: random.Random, data: bytes) -> bytes:
     if action == 0:
         del parts[i]
     elif action == 1:
-        parts.insert(i, parts[i])
+        parts[i:i] = parts[max(0, i - rng.choice((1, 1, 5, 20))) : i]
     elif action == 2:
         j = rng.randrange(len(parts))
         parts[i], parts[j] = parts[j], parts[i]

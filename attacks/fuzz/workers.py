@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TextIO
 
+import pandas as pd
 import pyarrow
 
 from attacks.fuzz.cases import Case, Files, Outcome, Target, generate
@@ -148,6 +149,7 @@ def _serve(connection: Connection, targets: Mapping[str, Target], bases: Bases, 
         for stream in (1, 2):
             os.dup2(null.fileno(), stream)
     pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # the other pools reserve a gibibyte of address space
+    _ = pd.Series(["a", "b"], dtype="str") == "a"  # and some operations use them nevertheless
     limit_memory(MARGIN)
     with (folder / "trace.txt").open("w+") as log, suppress(EOFError, ConnectionError):
         while True:

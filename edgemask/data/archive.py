@@ -123,11 +123,17 @@ def _array(
             raise GraphError(f"field {name!r}: the archive ends within the array")
     flat = np.frombuffer(content, dtype, offset=start) if dtype.itemsize else np.empty(0, dtype)
     flat = flat.astype(dtype.newbyteorder("="), copy=False)
-    if dtype.kind == "U":
-        points = flat.view(np.uint32)
-        if (points > 0x10FFFF).any() or ((points >= 0xD800) & (points < 0xE000)).any():
-            raise GraphError(f"field {name!r}: the text is not valid Unicode")
+    if not is_unicode(flat):
+        raise GraphError(f"field {name!r}: the text is not valid Unicode")
     return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def is_unicode(array: Any) -> bool:
+    """Return whether an array holds no text, or valid text. NumPy makes strings of other text that kill Python."""
+    if array.dtype.kind != "U" or not array.nbytes:
+        return True
+    points = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1).view(np.uint32)
+    return not ((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))).any()
 
 
 def csr_of(fields: dict[str, Any], name: str) -> Any:

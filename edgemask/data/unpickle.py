@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.lib import format as npy
 
+from edgemask.data.archive import is_unicode
 from edgemask.errors import DataError, InputError, LimitError
 from edgemask.limits import check_size
 
@@ -33,6 +34,8 @@ class _Dtype:
         if not isinstance(text, str):
             raise TypeError(f"a dtype must be given by name, got {text!r}")
         self.dtype: np.dtype[Any] = np.dtype(text)
+        if self.dtype.names:
+            raise TypeError(f"the dtype {text!r} has several fields")
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.dtype = self.dtype.newbyteorder(state[1])
@@ -41,7 +44,12 @@ class _Dtype:
 class _Array(np.ndarray[Any, Any]):
     """An array that checks its state before NumPy sets it. It is pickled as a plain array."""
 
+    filled = False
+
     def __setstate__(self, state: tuple[Any, ...]) -> None:
+        if self.filled:  # NumPy would free the memory that other arrays may use
+            raise InputError("an array of a pickle is filled twice")
+        self.filled = True
         version, shape, kind, fortran, values = state
         size, unit = (1, "objects") if kind.dtype.hasobject else (kind.dtype.itemsize, "bytes")
         if len(values) != math.prod(shape) * size:  # NumPy would read past the end of a list, or allocate any shape
@@ -49,13 +57,15 @@ class _Array(np.ndarray[Any, Any]):
                 f"expected {math.prod(shape) * size} {unit} for an array of shape {shape}, got {len(values)}"
             )
         super().__setstate__((version, shape, kind.dtype, fortran, values))
+        if not is_unicode(np.asarray(self)):
+            raise InputError("text that is not valid Unicode")
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return np.asarray(self).__reduce_ex__(protocol)
 
 
 class _Csr(sp.csr_matrix):  # type: ignore[misc, unused-ignore]
-    """A sparse matrix that checks its indices. It becomes a plain `csr_matrix` when its state is set."""
+    """A sparse matrix that checks its indices whenever its state is set."""
 
     def __init__(self) -> None:
         raise TypeError("a csr_matrix must be built from its state, not from arguments")
@@ -66,7 +76,11 @@ class _Csr(sp.csr_matrix):  # type: ignore[misc, unused-ignore]
             raise ValueError("the row pointers of a csr_matrix must not decrease")
         super().__init__((data, indices, indptr), shape=state["_shape"])
         self.check_format(full_check=True)
-        self.__class__ = sp.csr_matrix  # type: ignore[assignment, unused-ignore]
+
+    @property
+    def plain(self) -> sp.csr_matrix:
+        """The matrix as a plain one. A pickle could replace the arrays of a plain one without a check."""
+        return sp.csr_matrix((self.data, self.indices, self.indptr), shape=self.shape)
 
 
 def _reconstruct(*_: object) -> _Array:
@@ -76,7 +90,10 @@ def _reconstruct(*_: object) -> _Array:
 
 def _scalar(kind: _Dtype, value: bytes) -> Any:
     """Return a NumPy scalar from its bytes."""
-    return np.frombuffer(value, kind.dtype, count=1)[0]
+    array = np.frombuffer(value, kind.dtype, count=1)
+    if not is_unicode(array):
+        raise InputError("text that is not valid Unicode")
+    return array[0]
 
 
 # All globals that the Planetoid files and object arrays of sparse matrices need, by module and name in the file.
@@ -110,7 +127,7 @@ class _Unpickler(pickle.Unpickler):
 def load_bytes(data: bytes, name: str) -> Any:
     """Return the object of a pickle.
 
-    Arrays within other objects are instances of a subclass of `ndarray`. A single array is a plain one.
+    Arrays and sparse matrices within other objects are instances of subclasses. A single one is plain.
 
     Args:
         data: The content of the pickle.
@@ -126,7 +143,14 @@ def load_bytes(data: bytes, name: str) -> Any:
         raise
     except Exception as error:  # a damaged pickle can raise any exception
         raise DataError(f"{name}: not a readable pickle: {type(error).__name__}: {error}") from error
-    return np.asarray(result) if isinstance(result, _Array) else result
+    return _plain(result)
+
+
+def _plain(value: Any) -> Any:
+    """Return an array or a sparse matrix as a plain one, and any other value as it is."""
+    if isinstance(value, _Csr):
+        return value.plain
+    return np.asarray(value) if isinstance(value, _Array) else value
 
 
 def _check_memo(data: bytes) -> None:
@@ -198,4 +222,4 @@ def _member(data: bytes, name: str) -> Any:
             f"{name}: expected an object array of shape {shape}, "
             f"got {type(array).__name__} of shape {getattr(array, 'shape', None)}"
         )
-    return array if shape else array.item()
+    return array if shape else _plain(array.item())

@@ -33,12 +33,14 @@ class Declared:
         low: Smallest legal value.
         high: Largest legal value.
         dtype: Its type.
+        others: Whether row i must not hold i.
     """
 
     shape: tuple[int, ...]
     low: float
     high: float
     dtype: torch.dtype = torch.int64
+    others: bool = False
 
     def check(self, array: torch.Tensor) -> None:
         """Check an array.
@@ -49,6 +51,8 @@ class Declared:
         checkpoint.check_tensor("array", array, self.shape, self.dtype)
         if not ((array >= self.low) & (array <= self.high)).all():
             raise CheckpointError(f"a value is not in [{self.low:g}, {self.high:g}]")
+        if self.others and (array == torch.arange(len(array))[:, None]).any():
+            raise CheckpointError("a row holds its own number")
 
 
 class Cache:

@@ -127,7 +127,7 @@ def enrich(
     def get(kind: str, settings: dict[str, Any], declared: Declared, compute: Callable[[], Array]) -> Array:
         return cache.get(kind, x, settings, declared, compute) if cache else compute()
 
-    neighbours = Declared((n, k), -1, n - 1)
+    neighbours = Declared((n, k), -1, n - 1, others=True)
     if k != 0 and with_features <= knn_exact_up_to:
         lists = get("knn", {"k": k}, neighbours, lambda: knn(x, k, device=device))
     elif k != 0:

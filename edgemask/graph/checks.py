@@ -33,7 +33,8 @@ class Checker:
     """
 
     def __init__(self, graph: str):
-        self.graph, self.ids = graph, None
+        self.graph = graph
+        self.ids: list[int | str] | None = None
         if not isinstance(graph, str) or not graph:
             raise GraphError(f"graph name must be a non-empty string, got {graph!r}")
 
@@ -53,7 +54,7 @@ class Checker:
 
     def node(self, index: Any) -> str:
         """Return how messages name a node: its id if it has one, else its index."""
-        return str(index) if self.ids is None else repr(self.ids[index])
+        return str(index) if self.ids is None or index >= len(self.ids) else repr(self.ids[index])
 
     def array(self, field: str, value: Any) -> Array:
         """Convert a value to an array."""

@@ -38,6 +38,7 @@ STORED = Fields(
         "masks": Of(TEXT),
     },
     {"packed": Items(TEXT, 2, 2)},
+    others=True,  # keys of `Graph.to_networkx`
 )
 
 
@@ -316,7 +317,7 @@ def _weights(table: Table, column: str, edges: Array, ids: Any) -> Array:
     if not legal.all():
         row = np.flatnonzero(~legal)[0]
         value = values.iloc[row]
-        missing = pd.isna(value) or value == ""
+        missing = pd.api.types.is_scalar(value) and (pd.isna(value) or value == "")
         what = "is missing" if missing else f"is {plain(value)!r}; expected a finite number of at least 0"
         table.fail(f"the weight of {_arrow(edges[:, row], ids)} (column {column!r}) {what}", row)
     return numbers  # type: ignore[no-any-return]

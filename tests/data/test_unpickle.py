@@ -256,3 +256,32 @@ def test_the_shape_of_a_plain_array_fits_its_bytes(tmp_path: Path) -> None:
         archive.writestr("a.npy", content.getvalue() + bytes(8))
     with pytest.raises(DataError, match=r"a\.npy: float64 of shape \(268435456,\) does not have 8 bytes"):
         load_npz_objects(tmp_path / "g.npz")
+
+
+def test_an_array_is_filled_once() -> None:
+    """NumPy frees the memory of the first content, which another object may use."""
+    state = pickle.dumps(np.zeros(9).__reduce__()[2], 3)[2:-1]
+    with pytest.raises(
+        DataError, match="twice: not a readable pickle: InputError: an array of a pickle is filled twice"
+    ):
+        load_bytes(pickle.dumps(np.zeros(3), 3)[:-1] + state + b"b.", "twice")
+
+
+def test_the_indices_of_a_second_state_are_checked() -> None:
+    state = matrix().__dict__ | {"indices": np.array([0, 1, 10**6], np.int32), "_shape": (2, 3)}
+    state |= {name: getattr(matrix(), name) for name in ("data", "indptr")}
+    with pytest.raises(DataError, match="twice: not a readable pickle: ValueError: indices must be < 3"):
+        load_bytes(pickle.dumps(matrix(), 3)[:-1] + pickle.dumps(state, 3)[2:-1] + b"b.", "twice")
+
+
+@pytest.mark.parametrize("kind", ["<U2", ">U2"])
+def test_text_that_is_not_unicode_is_refused(kind: str) -> None:
+    """NumPy would make a string of it that kills Python."""
+    good = np.array(["ab", "cd"], kind)
+    data = pickle.dumps(good, 3)
+    bad = data.replace(good.tobytes(), b"\xff\xff\xff\x7f" * 4)
+    assert bad != data
+    with pytest.raises(DataError, match="text: not a readable pickle: InputError: text that is not valid Unicode"):
+        load_bytes(bad, "text")
+    with pytest.raises(DataError, match=r"the dtype 'U2,f4' has several fields"):
+        load_bytes(data.replace(b"X\x02\x00\x00\x00U2", b"X\x05\x00\x00\x00U2,f4"), "text")

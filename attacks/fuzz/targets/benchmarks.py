@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from attacks.fuzz.archives import archive_mutation, members, packed, zipped
+from attacks.fuzz.archives import MOST, archive_mutation, members, packed, zipped
 from attacks.fuzz.cases import Case, Files, Mutation, Target
 from attacks.fuzz.matlab import mat_mutation, saved
 from attacks.fuzz.mutate import dump_json, mutate_bytes, mutate_json
@@ -253,6 +253,8 @@ def mutate_gzip(rng: random.Random, files: Files) -> Files:
     try:
         text = gzip.decompress(files[name])
     except (OSError, EOFError, ValueError):  # an earlier mutation has damaged the file
+        return mutate_bytes(rng, files)
+    if len(text) > MOST:
         return mutate_bytes(rng, files)
     if rng.random() < 0.02:
         changed = {name: text + rng.choice((b"0", b"\n", b"1,", b" ")) * (100 * 2**20)}

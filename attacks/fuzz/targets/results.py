@@ -7,22 +7,21 @@ import lzma
 import random
 import tempfile
 import warnings
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from attacks.fuzz.archives import Arrays, archive_mutation
+from attacks.fuzz.archives import archive_mutation
 from attacks.fuzz.cases import Case, Files, Target, files_in
 from attacks.fuzz.judge import message_fault
 from attacks.fuzz.mutate import TEXTS, dump_json, json_mutation, mutate_bytes, mutate_json
 from attacks.fuzz.targets.oracles import check_graph, require
-from attacks.fuzz.targets.state import domain
+from attacks.fuzz.targets.state import domain, state_mutation
 from edgemask import Graph
 from edgemask.config import Recipe
 from edgemask.enrich import Cache, enrich
-from edgemask.enrich import cache as cache_module
 from edgemask.errors import EnrichWarning
 from edgemask.experiments.own import record_frame
 from edgemask.experiments.records import ResultStore, canonical, digest, key, pack, write_pack
@@ -255,15 +254,6 @@ def cache_bases() -> list[Files]:
         return [files_in(Path(folder))]
 
 
-def seal_cache(arrays: Arrays) -> Arrays:
-    """Return the arrays of a cache file with a checksum that fits."""
-    try:
-        checksum = cache_module._digest(str(arrays["question"]), np.asarray(arrays["array"]))
-    except (KeyError, ValueError, TypeError, BufferError):
-        return arrays
-    return arrays | {"checksum": np.array(checksum)}
-
-
 @lru_cache
 def expected() -> Any:
     """Return the enriched graph."""
@@ -305,15 +295,5 @@ TARGETS = (
     ),
     Target("tune", tune_bases, read_tune, (json_mutation("search.json"),), byte_level=0.3),
     Target("stored", stored_bases, read_stored, (archive_mutation("graphs/*", text="info"),)),
-    Target(
-        "cache",
-        cache_bases,
-        read_cache,
-        tuple(
-            partial(archive_mutation, seal=seal)(f"cache/{kind}-*")
-            for kind in ("knn", "spectral")
-            for seal in (seal_cache, dict)
-        ),
-        names_file=False,
-    ),
+    Target("cache", cache_bases, read_cache, (state_mutation(".safetensors"),), byte_level=0.3, names_file=False),
 )

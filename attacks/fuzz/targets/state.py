@@ -17,13 +17,15 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from attacks.fuzz.archives import mutate_array
-from attacks.fuzz.cases import Case, Files, Target, WrongContent, files_in
+from attacks.fuzz.cases import Case, Files, Target, WrongContent, files_in, write_files
 from attacks.fuzz.mutate import HUGE, TEXTS, dump_json, mutate_bytes, mutate_json
+from attacks.fuzz.tables import csv_mutation
 from attacks.fuzz.targets.oracles import check_probabilities, require
-from edgemask import EdgeMaskClassifier, Graph, load_model
+from edgemask import EdgeMaskClassifier, Graph, load_model, read_graph
 from edgemask.config import Recipe
 from edgemask.errors import DivergenceError, GraphError, InputError
 from edgemask.methods.registry import method_spec
+from edgemask.model import Model
 from edgemask.runtime import checkpoint
 from edgemask.training.candidates import choose_candidates
 from edgemask.training.fit import Fit
@@ -196,6 +198,47 @@ def read_model(case: Case, folder: Path) -> None:
     )
 
 
+# ---- graphs that a model is given --------------------------------------------------------------------------------
+
+
+def people(n: int, seed: int) -> Files:
+    """Return the tables of a graph with numbers, words and labels."""
+    rng = np.random.default_rng(seed)
+    cities, grades = ("Oslo", "Rome", "Paris"), ("a", "b")
+    rows = [f"p{i},{rng.integers(9, 99)},{cities[i % 3]},{bool(i % 2)},{grades[i % 2]}" for i in range(n)]
+    edges = [f"p{i},p{(i + 1) % n},{1 + i / 10}" for i in range(n)]
+    return {
+        "g/nodes.csv": "\n".join(["id,age,city,member,grade", *rows, ""]).encode(),
+        "g/edges.csv": "\n".join(["source,destination,weight", *edges, ""]).encode(),
+    }
+
+
+def predict_bases() -> list[Files]:
+    """Return tables that the model of `predictor` can read."""
+    return [people(5, 1), people(8, 2)]
+
+
+@lru_cache
+def predictor() -> Model:
+    """Return a model that remembers names of columns, words and classes."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("one", "two"):
+            write_files(people(9, len(name)), Path(folder) / name)
+        given = [Path(folder) / name / "g" for name in ("one", "two")]
+        sources = [read_graph(path, name=path.parent.name, label="grade") for path in given]
+        estimator = EdgeMaskClassifier("erm-gcn", device="cpu", read={"label": "grade"}, **SETTINGS)
+        estimator.fit(sources).save(Path(folder) / "m.model")
+        return load_model(Path(folder) / "m.model", device="cpu")
+
+
+def read_predict(case: Case, folder: Path) -> None:
+    """Predict the nodes of tables."""
+    model = predictor()
+    p = model.predict_proba(folder / "g")
+    rows = model.read_graph(folder / "g").num_nodes
+    check_probabilities(p, rows, len(model.classes))
+
+
 # ---- checkpoints of a fit ----------------------------------------------------------------------------------------
 
 
@@ -327,6 +370,7 @@ def read_race(case: Case, folder: Path) -> None:
 
 TARGETS = (
     Target("model", model_bases, read_model, (state_mutation(".model"),), share=3, byte_level=0.3),
+    Target("predict", predict_bases, read_predict, (csv_mutation(".csv"),), byte_level=0.2, names_file=False),
     Target(
         "checkpoint",
         checkpoint_bases,
