@@ -10,7 +10,11 @@ import signal
 import sys
 import time
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from attacks.torture.children import Action, Child, command, succeed
 from attacks.torture.content import content
@@ -41,6 +45,8 @@ from attacks.torture.stage import (
     memory_left,
     obey_permissions,
 )
+from edgemask import EdgeMaskClassifier
+from edgemask.data.synthetic import demo_family
 
 MODEL = "model.safetensors"
 LONG = ("epochs=1000000", "hidden=8")
@@ -62,12 +68,11 @@ def prepare() -> None:
 
 def demo() -> object:
     """Run the demo on tiny graphs with few epochs."""
-    from edgemask.cli import bench
-    from edgemask.cli import demo as module
-
+    bench: Any = import_module("edgemask.cli.bench")
+    module: Any = import_module("edgemask.cli.demo")
     usual = module.demo_recipe
-    module.demo_recipe = lambda name: usual(name).replace(epochs=2)  # type: ignore[assignment]
-    bench.run_demo = partial(module.run_demo, nodes=80)  # type: ignore[assignment]
+    module.demo_recipe = lambda name: usual(name).replace(epochs=2)
+    bench.run_demo = partial(module.run_demo, nodes=80)
     return command("demo", "--picture", "out/demo.png")()
 
 
@@ -396,11 +401,7 @@ def forked_child(stage: Stage) -> None:
     """A process that is forked after a fit predicts what its parent predicts."""
 
     def run() -> object:
-        import numpy as np
-
-        from edgemask import EdgeMaskClassifier, benchmark
-
-        family = benchmark("synthetic").load(nodes=300)
+        family = demo_family(300)
         for method in ("robust", "erm-gcn"):
             model = EdgeMaskClassifier(method, epochs=3, hidden=8, device="cpu").fit([family["alpha"], family["beta"]])
             here = model.predict_proba(family["gamma"])

@@ -177,8 +177,8 @@ def in_small_disk(folder: Path, mib: int) -> Callable[[], object]:
     """
     if not ROOT:
         return partial(limit, resource.RLIMIT_FSIZE, 1000)  # standard error is a file too
-    libc = ctypes.CDLL(None, use_errno=True)
-    calls = (
+    libc: Any = ctypes.CDLL(None, use_errno=True)
+    calls: tuple[Callable[[], int], ...] = (
         lambda: libc.unshare(NEW_NAMESPACE),
         lambda: libc.mount(b"none", b"/", None, PRIVATE, None),
         lambda: libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={mib}m".encode()),
@@ -235,7 +235,7 @@ def memory_left(mib: float) -> None:
 # ---- all faults --------------------------------------------------------------------------------------------
 
 
-def play(faults: Iterable[Fault], prepare_files: Action, base: Path, workers: int = 2) -> dict[str, Stage]:
+def play(faults: Iterable[Fault], prepare_files: Callable[[], None], base: Path, workers: int = 2) -> dict[str, Stage]:
     """Stage faults side by side, and return what was found by the name of the fault.
 
     Args:
