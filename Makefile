@@ -6,6 +6,7 @@
 # make torture        kill commands at any moment and stage faults of the system: KILLS=200 SEED=1
 # make fuzz           mutated files to every reader, in under 25 minutes on 2 cores: INPUTS=100000 SEED=1
 # make check-paper    compare the pages and figures in docs/ with the records in results/, byte for byte
+# make docs           build the documentation site in out/site; a broken link or a missing page is an error
 # make paper          write those pages and figures
 # make bench-speed    time and memory against stock libraries; needs the benchmark data in EDGEMASK_DATA
 PYTHON ?= python3
@@ -17,7 +18,7 @@ SEED ?= 1
 export OMP_NUM_THREADS ?= 1
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo lint test test-fast test-portable test-browser torture fuzz check-paper paper bench-speed setup clean
+.PHONY: demo lint test test-fast test-portable test-browser torture fuzz check-paper paper docs bench-speed setup clean
 
 demo: setup
 	@$(BIN)/edgemask demo
@@ -50,7 +51,7 @@ test-portable: setup
 	@echo "== two OpenMP threads, in one process"
 	@OMP_NUM_THREADS=2 $(PYTEST) -m "numerical and not slow and not browser and not paper"
 
-test-browser: setup
+test-browser: docs
 	@if [ ! -x /usr/bin/chromium ]; then \
 	  if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then \
 	    echo "make test-browser needs Chromium in /usr/bin/chromium: install the Debian package chromium as root" >&2; exit 1; \
@@ -71,6 +72,10 @@ check-paper: setup
 
 paper: setup
 	@$(BIN)/python -m paper
+
+docs: setup
+	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --builder html --doctree-dir out/doctrees docs out/site
+	@echo "out/site/index.html"
 
 bench-speed: setup
 	@$(BIN)/python -m benchmarks

@@ -191,7 +191,7 @@ class Recipe:
 
     # TaskNet (Section 4.3): the classifier
     backbone: str = _choice("gat", tuple(BACKBONES))  # kind of network
-    layers: int = _number(2, 1)  # number of layers
+    layers: int = _number(2, 1, 1000)  # number of layers
     hidden: int = _number(64, 1)  # hidden width; in a GAT, the width per head
     heads: int = _number(8, 1)  # attention heads (GAT only)
     dropout: float = _number(0.5, 0, 0.999)  # dropout rate between layers
@@ -237,7 +237,7 @@ class Recipe:
     test_graph: Literal["original", "enriched"] = _choice("original", ("original", "enriched"))  # edges to predict on
     test_mask: Literal["ones", "zeros", "masknet"] = _choice("ones", ("ones", "zeros", "masknet"))  # mask in prediction
     alpha: tuple[float, ...] = (0.0,)  # strengths α of logit propagation, or one; selection chooses among several
-    steps: int = _number(20, 0)  # steps of logit propagation
+    steps: int = _number(20, 0, 10_000)  # steps of logit propagation
 
     # Selection of the epoch and of α
     select: Select = _choice("last", get_args(Select))  # selection rule; see `edgemask.training.selection`

@@ -26,13 +26,15 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, NoReturn
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from edgemask.errors import InputError
 from edgemask.graph import Array, Graph
+from edgemask.legal import Legal
+from edgemask.schema import TEXT, Fields, Items, Maybe, check
 
 SIZE = 128  # longest description of the columns; longer ones are projected to this size
 DIGITS = 6  # significant digits of the numbers in a summary
@@ -47,6 +49,28 @@ BLOCK = 1 << 20  # dense values that are converted to float64 at a time
 DIFFERENCE_LIMITS = (0.7, 0.3)
 SHIFT_LIMITS = (1.0, 0.5)
 WIDER = 1.4  # with several sources: factor of the largest distance between a source and the source nearest to it
+
+REAL = Legal(-LARGEST, LARGEST)
+POSITIVE, SHARE = Legal(0, LARGEST), Legal(0, 1)
+SUMMARY = Fields(
+    {
+        "name": TEXT,
+        "nodes": Legal(1, 2**62, whole=True),
+        "width": Legal(1, 2**62, whole=True),
+        "degree": POSITIVE,
+        "log_degree": Legal(0, 100),
+        "isolated": SHARE,
+        "nonzeros": POSITIVE,
+        "norm": POSITIVE,
+        "means": Items(REAL, 1),
+        "deviations": Items(POSITIVE, 1),
+        "profile": Maybe(Items(REAL, 1)),
+        "noise": Maybe(POSITIVE),
+        "confidence": Maybe(SHARE),
+        "homophily": Maybe(SHARE),
+        "class_shares": Maybe(Items(SHARE, 1)),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -137,9 +161,14 @@ class GraphSummary:
         """Return the summary that `to_json` wrote.
 
         Raises:
-            InputError: A value is missing, unknown, not finite, or has the wrong type or length.
+            SchemaError: A value is missing, unknown, not finite, or has the wrong type or length.
         """
-        return _checked(values)
+        check(values, SUMMARY, "graph summary")
+        width = values["width"]
+        deviations = width if width <= SIZE else 1
+        for name, size in ("means", min(width, SIZE)), ("deviations", deviations), ("profile", min(2 * width, SIZE)):
+            check(values[name], Maybe(Items(REAL, size, size)), f"graph summary, {name}")
+        return cls(**{k: tuple(map(float, v)) if isinstance(v, list) else v for k, v in values.items()})
 
 
 @dataclass(frozen=True)
@@ -488,66 +517,3 @@ def _rounded(value: Any) -> float:
 
 def _vector(values: Array) -> tuple[float, ...]:
     return tuple(_rounded(v) for v in values)
-
-
-# ---- validation ------------------------------------------------------------------------------------------------------
-
-
-def _checked(values: Any) -> GraphSummary:
-    """Return a summary from JSON values after checking them."""
-    if not isinstance(values, Mapping):
-        raise InputError(f"a graph summary must be a JSON object, got {type(values).__name__}")
-    names = [f.name for f in fields(GraphSummary)]
-    for name in names:
-        if name not in values:
-            raise InputError(f"graph summary: {name} is missing")
-    for name in values:
-        if name not in names:
-            raise InputError(f"graph summary: {name!r} is unknown")
-    if not isinstance(values["name"], str) or not values["name"]:
-        _fail("name", "a non-empty string", values["name"])
-    width = _count("width", values["width"])
-    size = min(width, SIZE)
-    deviations, profile = size if width <= SIZE else 1, min(2 * width, SIZE)
-    return GraphSummary(
-        name=values["name"],
-        nodes=_count("nodes", values["nodes"]),
-        width=width,
-        degree=_real("degree", values["degree"], 0),
-        log_degree=_real("log_degree", values["log_degree"], 0, 100),
-        isolated=_real("isolated", values["isolated"], 0, 1),
-        nonzeros=_real("nonzeros", values["nonzeros"], 0),
-        norm=_real("norm", values["norm"], 0),
-        means=_reals("means", values["means"], size),
-        deviations=_reals("deviations", values["deviations"], deviations, 0),
-        profile=None if values["profile"] is None else _reals("profile", values["profile"], profile),
-        noise=None if values["noise"] is None else _real("noise", values["noise"], 0),
-        confidence=None if values["confidence"] is None else _real("confidence", values["confidence"], 0, 1),
-        homophily=None if values["homophily"] is None else _real("homophily", values["homophily"], 0, 1),
-        class_shares=None
-        if values["class_shares"] is None
-        else _reals("class_shares", values["class_shares"], None, 0, 1),
-    )
-
-
-def _fail(name: str, legal: str, value: Any) -> NoReturn:
-    text = repr(value)
-    raise InputError(f"graph summary: {name} must be {legal}, got {text if len(text) <= 80 else text[:77] + '...'}")
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**63:
-        _fail(name, "a positive integer", value)
-    return value
-
-
-def _real(name: str, value: Any, low: float = -LARGEST, high: float = LARGEST) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        _fail(name, f"a number from {low:g} to {high:g}", value)
-    return float(value)
-
-
-def _reals(name: str, values: Any, size: int | None, low: float = -LARGEST, high: float = LARGEST) -> tuple[float, ...]:
-    if not isinstance(values, list | tuple) or not values or (size is not None and len(values) != size):
-        _fail(name, f"a list of {'numbers' if size is None else f'{size} numbers'}", values)
-    return tuple(_real(f"{name}[{i}]", v, low, high) for i, v in enumerate(values))

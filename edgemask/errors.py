@@ -13,9 +13,17 @@ from __future__ import annotations
 import sys
 import warnings
 
+LONGEST = 1500  # characters of a message
+
 
 class EdgemaskError(Exception):
-    """Base class of all errors that a user can cause."""
+    """Base class of all errors that a user can cause.
+
+    Its message is one line: names in files may hold control characters, which are shown as escapes.
+    """
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class InputError(EdgemaskError, ValueError):
@@ -108,6 +116,16 @@ class CoverageWarning(UserWarning):
 
 class CollapseWarning(UserWarning):
     """The adversary has removed almost all original edges of a source."""
+
+
+def one_line(text: str, longest: int = LONGEST) -> str:
+    """Return a text with control characters and line breaks as escapes, shortened if it is long.
+
+    >>> one_line("a\\nb\\x1b[2J")
+    'a\\\\nb\\\\x1b[2J'
+    """
+    text = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

@@ -17,7 +17,7 @@ from edgemask.errors import InputError, PredictionError
 from edgemask.graph import Array, Graph
 from edgemask.methods.base import Method
 from edgemask.methods.edgemask import Game
-from edgemask.methods.sources import draw_edges, enriched, reading_domain
+from edgemask.methods.sources import draw_edges, enriched, largest_feature, reading_domain
 from edgemask.nn.blocks import mask_logits_in_blocks
 from edgemask.nn.masknet import EdgeFacts, MaskNet
 from edgemask.nn.propagation import propagate, propagate_each
@@ -194,17 +194,9 @@ def _why_not_finite(method: Method, graph: Graph) -> str:
     """Return the probable cause of a prediction that is not finite."""
     if not method.finite_weights:
         return "the model's weights are not finite"
-    x = graph.x.tocoo() if graph.is_sparse else graph.x
-    values = x.data if graph.is_sparse else x
-    if not values.size:
+    if graph.is_sparse and not graph.x.nnz:
         return "the model's weights are too large"
-    first = int(np.argmax(np.abs(values)))
-    row, column = (x.row[first], x.col[first]) if graph.is_sparse else divmod(first, x.shape[1])
-    name = graph.feature_names[column] if graph.feature_names else int(column)
-    return (
-        f"its features or its model's weights are too large; the largest feature of the graph is {name!r} of node "
-        f"{graph.node_name(int(row))!r}, {values.flat[first]:g}"
-    )
+    return f"the features or the model's weights are too large; {largest_feature(graph)}"
 
 
 def to_probabilities(recipe: Recipe, logits: Tensor, *, of_labels: bool = False) -> Array:

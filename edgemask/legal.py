@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from numbers import Integral, Real
 from typing import Any
 
 from edgemask.errors import InputError
@@ -55,7 +56,7 @@ class Legal:
             return True
         if self.choices:
             return value in self.choices
-        if not is_number(value) or (self.whole and not isinstance(value, int)):
+        if not is_number(value) or (self.whole and not isinstance(value, Integral)):
             return False
         below = value < self.low or (self.open_low and value == self.low)
         above = value > self.high or (self.open_high and value == self.high)
@@ -83,15 +84,15 @@ class Legal:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number that fits a float (a boolean is not a number here)."""
+    """Return whether a value is a finite number that fits a float, of Python or NumPy (a boolean is not one here)."""
     try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     except OverflowError:  # an integer beyond the range of floats
         return False
 
 
 def parse_duration(value: Any) -> float | None:
-    """Return a duration in seconds.
+    """Return a time budget in seconds.
 
     Args:
         value: A text such as `90s`, `10m` or `2h`, a number of seconds as text or number, or None.
@@ -110,7 +111,9 @@ def parse_duration(value: Any) -> float | None:
         with suppress(ValueError):
             number = float(number)
     if not (is_number(number) and 0 < number * factor < math.inf):
-        raise InputError(f"expected a time such as 90s, 10m or 2h, or a positive number of seconds, got {value!r}")
+        raise InputError(
+            f"budget must be a time such as 90s, 10m or 2h, or a positive number of seconds, got {value!r}"
+        )
     return float(number * factor)
 
 

@@ -25,14 +25,30 @@ from edgemask.coverage import Finding, GraphSummary, compare
 from edgemask.data import read_graph
 from edgemask.data.files import applicable_options
 from edgemask.enrich import Cache
-from edgemask.errors import CheckpointError, CoverageWarning, EdgemaskError, GraphError, GraphWarning, warn
+from edgemask.errors import CoverageWarning, GraphError, GraphWarning, SchemaError, warn
 from edgemask.graph import Array, Contract, Graph, applicable, as_graph, is_sequence
 from edgemask.inference import Member, Propagation, mean_probabilities
+from edgemask.legal import Legal
 from edgemask.methods.edgemask import Game
 from edgemask.methods.registry import method_spec
 from edgemask.runtime import checkpoint
 from edgemask.runtime.device import resolve_device
 from edgemask.runtime.threads import SHORT, threads_for
+from edgemask.schema import (
+    ANYTHING,
+    COUNT,
+    NUMBER,
+    SCALAR,
+    TEXT,
+    Either,
+    Fields,
+    Items,
+    Maybe,
+    Row,
+    Table,
+    check,
+    short,
+)  # fmt: skip
 
 LARGE = 200_000  # nodes; larger graphs are predicted in blocks
 BLOCK = 50_000  # nodes of a block, unless the recipe or the user says otherwise
@@ -262,8 +278,11 @@ class Model:
             CheckpointError: The file is damaged, or is not a model.
         """
         tensors, meta = checkpoint.read(path, "model")
-        try:
-            meta = meta if "members" in meta else _upgraded(meta, tensors)
+        with checkpoint.unusable(path, "model"):
+            if type(meta) is dict and "members" not in meta:
+                check(meta, MODEL_0_3, "metadata")
+                meta = _upgraded(meta, tensors)
+            check(meta, MODEL, "metadata")
             plain = {name: meta[name] for name in _PLAIN} | {"classes": tuple(meta["classes"])}
             model = cls(
                 members=[
@@ -272,17 +291,12 @@ class Model:
                 ],
                 leaderboard=[Standing(**s) for s in meta["leaderboard"]],
                 expected=None if meta["expected"] is None else Expected(**meta["expected"]),
-                summaries=[GraphSummary.from_json(s) for s in meta["summaries"]],
+                summaries=_summaries(meta),
                 contract=_contract(meta),
                 read={k: tuple(v) if isinstance(v, list) else v for k, v in meta.get("read", {}).items()},
                 **plain,
             )
-            params = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["params"].items()}
-        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, EdgemaskError) as error:
-            raise CheckpointError(f"{path} does not hold a usable model: {error}") from error
-        if not model.members:
-            raise CheckpointError(f"{path} does not hold a usable model: it has no members")
-        return model, params
+        return model, {k: tuple(v) if isinstance(v, list) else v for k, v in meta["params"].items()}
 
 
 def load_model(path: str | Path, *, device: str = "auto", inference_batch: int | None = None) -> Model:
@@ -316,7 +330,7 @@ def to_graph(value: Any, name: str, options: Mapping[str, Any]) -> Graph:
     if not isinstance(value, str | Path):
         return as_graph(value, name, options)
     if not os.path.exists(value) and "," not in str(value):
-        raise GraphError(f"{value if str(value).isprintable() else repr(value)}: no such file or folder")
+        raise GraphError(f"{value if str(value) and str(value).isprintable() else repr(value)}: no such file or folder")
     return read_graph(value, **options)
 
 
@@ -324,10 +338,20 @@ def _contract(meta: Mapping[str, Any]) -> Contract:
     """Return the contract of a model file. Files of earlier versions have none: columns are matched by position."""
     width, classes = meta["num_features"], tuple(meta["classes"])
     contract = Contract.from_json(meta["contract"]) if meta.get("contract") else Contract(width, classes)
-    scaled = (contract.scaled, contract.means, contract.scales)
-    if (contract.num_features, contract.classes) != (width, classes) or len({*map(len, scaled)}) > 1:
-        raise ValueError("its columns and classes contradict each other")
+    if (contract.num_features, contract.classes) != (width, classes):
+        raise SchemaError("its columns and classes contradict each other")
     return contract
+
+
+def _summaries(meta: Mapping[str, Any]) -> list[GraphSummary]:
+    """Return the summaries of a model file."""
+    summaries = [GraphSummary.from_json(values) for values in meta["summaries"]]
+    for summary in summaries:
+        if summary.width != meta["num_features"] or len(summary.class_shares or meta["classes"]) != len(
+            meta["classes"]
+        ):
+            raise SchemaError(f"the summary of graph {short(summary.name)} has other columns or classes than the model")
+    return summaries
 
 
 def _in_blocks(member: Member, size: int) -> Member:
@@ -336,6 +360,48 @@ def _in_blocks(member: Member, size: int) -> Member:
     method.recipe = method.recipe.replace(inference_batch=size)
     return replace(member, method=method)
 
+
+# ---- schemas of model files ----------------------------------------------------------------------------------
+
+TEXTS = Items(TEXT)
+PARAMETERS = Table(Either(SCALAR, Items(SCALAR)))
+STANDING = Fields(
+    {"name": TEXT, "score": Maybe(NUMBER), "error": Maybe(NUMBER), "propagation": TEXT, "note": TEXT}
+    | {"epoch": COUNT, "rounds": COUNT, "weight": NUMBER, "seconds": NUMBER}
+)
+PROPAGATION = Row((Legal(0, 1, open_high=True), Legal(choices=("logits", "probabilities"))))
+MEMBER = Fields(
+    {"name": TEXT, "recipe": Table(ANYTHING), "propagation": PROPAGATION, "temperature": Legal(0, open_low=True)},
+    {"lam": Legal()},
+)
+HISTORY = Items(Table(NUMBER))
+SHARED = {  # fields of all versions
+    "params": PARAMETERS,
+    "num_features": Legal(1, 2**62, whole=True),
+    "classes": Items(TEXT, 1),
+    "sources": Table(TEXT),
+}
+MODEL = Fields(
+    SHARED
+    | {
+        "members": Items(MEMBER, 1),
+        "leaderboard": Items(STANDING),
+        "expected": Maybe(Fields({"score": NUMBER, "low": NUMBER, "high": NUMBER, "by_graph": Table(NUMBER)})),
+        "summaries": Items(ANYTHING),  # `GraphSummary` has their schema
+        "rule": TEXT,
+        "metric": TEXT,
+        "seed": Legal(whole=True),
+        "histories": Table(HISTORY),
+        "notes": TEXTS,
+    },
+    {"version": TEXT, "contract": ANYTHING, "read": PARAMETERS},
+)
+CHOICE = Fields(
+    {"rule": TEXT, "alpha": Legal(0, 1, open_high=True), "epoch": COUNT, "scores": Items(Row((NUMBER, NUMBER)))}
+)
+MODEL_0_3 = Fields(
+    SHARED | {"version": TEXT, "recipe": Table(ANYTHING), "choice": CHOICE, "history": HISTORY, "lam": Legal()}
+)
 
 _PLAIN = ("classes", "rule", "metric", "seed", "histories", "sources", "notes")  # fields that are JSON values
 
@@ -357,12 +423,14 @@ def _restored(
 ) -> Member:
     """Return the member that `_described` described."""
     recipe, make = Recipe.from_json(described["recipe"]), method_spec(described["name"].partition(":")[0]).make
-    method = make(recipe, meta["num_features"], len(meta["classes"]), meta["seed"], device)
+    with checkpoint.BoundedBuild(weights):
+        method = make(recipe, meta["num_features"], len(meta["classes"]), meta["seed"], device)
+    checkpoint.check_tensors(weights, method.networks.state_dict())
     method.networks.load_state_dict(weights)
     if isinstance(method, Game):
-        method.lam.fill_(described["lam"])
+        method.lam.fill_(described.get("lam", recipe.lam))
     alpha, of = described["propagation"]
-    return Member(described["name"], method, Propagation(float(alpha), str(of)), float(described["temperature"]))
+    return Member(described["name"], method, Propagation(float(alpha), of), float(described["temperature"]))
 
 
 def _upgraded(meta: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Schemas of JSON values that are read from files: one declaration per kind of file, checked before anything is built.
 
-A schema is a `Legal` (numbers and choices), `TEXT`, `FLAG`, `ANYTHING`, or a combination of them: `Maybe`, `Items`,
-`Table` and `Fields`. `check` names the place of the first value that does not fit.
+A schema is a `Legal` (numbers and choices), `TEXT`, `FLAG`, `ANYTHING`, or a combination of them: `Maybe`,
+`Either`, `Items`, `Row`, `Table` and `Fields`. `check` names the place of the first value that does not fit.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from edgemask.errors import SchemaError
@@ -32,6 +33,14 @@ class Maybe:
 
 
 @dataclass(frozen=True)
+class Either:
+    """A value that fits one of two schemas."""
+
+    first: Schema
+    second: Schema
+
+
+@dataclass(frozen=True)
 class Items:
     """An array.
 
@@ -44,6 +53,17 @@ class Items:
     schema: Schema
     least: int = 0
     most: int | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """An array of fixed length.
+
+    Args:
+        schemas: Schema of each item.
+    """
+
+    schemas: tuple[Schema, ...]
 
 
 @dataclass(frozen=True)
@@ -67,12 +87,18 @@ class Fields:
     optional: Mapping[str, Schema] = field(default_factory=dict)
     others: bool = False
 
+    @cached_property
+    def known(self) -> dict[str, Schema]:
+        """Schemas of all known keys."""
+        return {**self.required, **self.optional}
 
-Schema: TypeAlias = Legal | Kind | Maybe | Items | Table | Fields
+
+Schema: TypeAlias = Legal | Kind | Maybe | Either | Items | Row | Table | Fields
 
 TEXT = Kind("text", (str,))
 FLAG = Kind("true or false", (bool,))
 NUMBER = Kind("a number", (int, float))  # not necessarily finite
+SCALAR = Kind("a text, a number, true, false or null", (str, bool, int, float, type(None)))
 COUNT = Legal(0, 2**62, whole=True)
 ANYTHING = Kind("a JSON value", (str, bool, int, float, list, dict, type(None)))
 
@@ -96,12 +122,21 @@ def parse(text: str | bytes, schema: Schema, where: str) -> Any:
     edgemask.errors.SchemaError: run, seed: expected an integer in [0, 4.61169e+18], got 'x'
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_distinct)
     except RecursionError:
         raise SchemaError(f"{where}: not valid JSON (it is nested too deeply)") from None
     except ValueError as error:
         raise SchemaError(f"{where}: not valid JSON ({error})") from error
     check(value, schema, where)
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object whose keys occur once: of two values of a key, one would be ignored."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {short(next(k for k in keys if keys.count(k) > 1))} occurs twice")
     return value
 
 
@@ -116,46 +151,91 @@ def check(value: Any, schema: Schema, where: str) -> None:
     Raises:
         SchemaError: The value does not fit.
     """
+    try:
+        _check(value, schema)
+    except _Misfit as misfit:
+        raise SchemaError(f"{where}{''.join(reversed(misfit.place))}: {misfit}") from None
+
+
+class _Misfit(Exception):
+    """A value does not fit. Its place is filled from the innermost part outwards, so that values that fit cost less."""
+
+    def __init__(self, message: str, *place: str):
+        super().__init__(message)
+        self.place = [*place]
+
+    def within(self, part: str) -> _Misfit:
+        self.place.append(part)
+        return self
+
+
+def _check(value: Any, schema: Schema) -> None:
     match schema:
         case Legal():
-            _expect(schema.allows(value), str(schema), value, where)
+            if not schema.allows(value):
+                raise _misfit(str(schema), value)
         case Kind():
-            _expect(type(value) in schema.types, schema.name, value, where)
+            if type(value) not in schema.types:
+                raise _misfit(schema.name, value)
         case Maybe():
             if value is not None:
-                check(value, schema.schema, where)
-        case Items():
-            _expect(type(value) is list, "an array", value, where)
-            least, most = schema.least, schema.most
-            if len(value) < least or (most is not None and len(value) > most):
-                legal = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-                raise SchemaError(f"{where}: expected {legal} items, got {len(value)}")
-            for i, item in enumerate(value):
-                check(item, schema.schema, f"{where}[{i}]")
+                _check(value, schema.schema)
+        case Either():
+            try:
+                _check(value, schema.first)
+            except _Misfit:
+                _check(value, schema.second)
+        case Items() | Row():
+            _check_items(value, schema)
         case Table():
-            _expect(type(value) is dict, "an object", value, where)
+            if type(value) is not dict:
+                raise _misfit("an object", value)
             for key, item in value.items():
-                check(item, schema.schema, f"{where}, {_short(key)}")
+                try:
+                    _check(item, schema.schema)
+                except _Misfit as misfit:
+                    raise misfit.within(f", {short(key)}") from None
         case Fields():
-            _expect(type(value) is dict, "an object", value, where)
-            known = {**schema.required, **schema.optional}
-            for key in schema.required:
-                if key not in value:
-                    raise SchemaError(f"{where}: {key!r} is missing")
-            for key, item in value.items():
-                if key in known:
-                    check(item, known[key], f"{where}, {key}")
-                elif not schema.others:
-                    near = did_you_mean(key, known)
-                    raise SchemaError(f"{where}: unknown key {_short(key)} (known keys: {', '.join(known)}){near}")
+            _check_fields(value, schema)
 
 
-def _expect(fits: bool, expected: str, value: Any, where: str) -> None:
-    if not fits:
-        raise SchemaError(f"{where}: expected {expected}, got {_short(value)}")
+def _check_items(value: Any, schema: Items | Row) -> None:
+    if type(value) is not list:
+        raise _misfit("an array", value)
+    least, most = (len(schema.schemas),) * 2 if isinstance(schema, Row) else (schema.least, schema.most)
+    if len(value) < least or (most is not None and len(value) > most):
+        legal = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+        raise _Misfit(f"expected {legal} items, got {len(value)}")
+    for i, item in enumerate(value):
+        try:
+            _check(item, schema.schemas[i] if isinstance(schema, Row) else schema.schema)
+        except _Misfit as misfit:
+            raise misfit.within(f"[{i}]") from None
 
 
-def _short(value: Any) -> str:
+def _check_fields(value: Any, schema: Fields) -> None:
+    if type(value) is not dict:
+        raise _misfit("an object", value)
+    for key in schema.required:
+        if key not in value:
+            raise _Misfit(f"{key!r} is missing")
+    known = schema.known
+    for key, item in value.items():
+        if key in known:
+            try:
+                _check(item, known[key])
+            except _Misfit as misfit:
+                raise misfit.within(f", {key}") from None
+        elif not schema.others:
+            listed, near = ", ".join(known), did_you_mean(key, known)
+            raise _Misfit(f"unknown key {short(key)} (known keys: {listed}){near}")
+
+
+def _misfit(expected: str, value: Any) -> _Misfit:
+    return _Misfit(f"expected {expected}, got {short(value)}")
+
+
+def short(value: Any) -> str:
     """Return a value as text for a message, shortened if it is long."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return "an integer of more than 256 bits"  # Python refuses to print integers of thousands of digits

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from edgemask.errors import InputError
 from edgemask.experiments.records import ResultStore, Task
+from edgemask.legal import did_you_mean
 from edgemask.report.page import Section
 from edgemask.report.suite import Suite
 from paper.ablations import ABLATIONS
@@ -29,7 +30,7 @@ def suite(name: str) -> Suite:
         InputError: There is no suite of that name. The message lists the names.
     """
     if name not in SUITES:
-        raise InputError(f"no table or figure {name!r} (there are: {', '.join(SUITES)})")
+        raise InputError(f"no table or figure {name!r} (there are: {', '.join(SUITES)}){did_you_mean(name, SUITES)}")
     return SUITES[name]
 
 

@@ -1,4 +1,4 @@
-"""Warnings name the user's line, not one of the package."""
+"""Messages are one line, and warnings name the user's line, not one of the package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from edgemask import EdgeMaskClassifier, Graph
-from edgemask.errors import GraphWarning, warn
+from edgemask.errors import LONGEST, FileError, GraphError, GraphWarning, warn
 
 EDGES, Y = [(0, 0), (0, 1), (1, 2), (2, 3)], [0, 1, 0, 1]
 
@@ -36,3 +36,9 @@ def test_a_warning_without_edgemask_on_the_stack_points_to_its_line():
         warnings.simplefilter("always")
         warn("careful")
     assert [(w.filename, w.category) for w in caught] == [(__file__, UserWarning)]
+
+
+def test_a_message_is_one_line_without_control_characters():
+    assert str(GraphError("a.csv: 'a\nb\x1b[2J\u202e' é 😀")) == r"a.csv: 'a\nb\x1b[2J\u202e' é 😀"
+    assert len(str(GraphError("x" * 5000))) == LONGEST
+    assert str(FileError("no\x00file")) == r"no\x00file"

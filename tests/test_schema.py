@@ -64,3 +64,8 @@ def test_lengths_and_choices():
         check([], Items(TEXT, 1), "names")
     with pytest.raises(SchemaError, match="kind: expected one of a, b, got 'c'"):
         check("c", Legal(choices=("a", "b")), "kind")
+
+
+def test_a_key_that_occurs_twice_is_refused():
+    with pytest.raises(SchemaError, match=r"run: not valid JSON \(the key 'seed' occurs twice\)"):
+        parse('{"seed": 1, "seed": 2}', ANYTHING, "run")

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from edgemask import EdgeMaskClassifier, Graph, Recipe, benchmark
-from edgemask.errors import CoverageWarning, InputError, InputTypeError
+from edgemask.errors import CoverageWarning, GraphError, InputError, InputTypeError
 from edgemask.estimator import HYPER, OWN, SETTINGS
 
 GRAPHS: list[Graph] = list(benchmark("synthetic").load(nodes=80).values())
@@ -147,3 +148,21 @@ def test_predictions_are_values_of_the_classes() -> None:
     assert (integers.predict(GRAPHS[2]) == GRAPHS[2].y).mean() == integers.score(GRAPHS[2])
     both = integers.predict(GRAPHS[:2])
     assert [len(one) for one in both] == [80, 80]
+
+
+def test_numbers_of_numpy_are_parameters(tmp_path: Path) -> None:
+    model = EdgeMaskClassifier("erm-gcn", **QUICK).set_params(hidden=np.arange(8, 9)[0], lr=np.float32(0.5))
+    model.fit(GRAPHS[:1]).save(tmp_path / "m.safetensors")
+    params = EdgeMaskClassifier.load(tmp_path / "m.safetensors").get_params()
+    assert (params["hidden"], params["lr"]) == (8, 0.5)
+
+
+def test_scale_is_a_boolean() -> None:
+    with pytest.raises(InputTypeError, match="scale must be True or False, got 'no'"):
+        EdgeMaskClassifier("erm-mlp", scale="no", **QUICK).fit(GRAPHS[:1])
+
+
+def test_a_mask_without_labels_is_named() -> None:
+    graph = GRAPHS[0].replace(masks={"train": np.zeros(80, dtype=bool)})
+    with pytest.raises(GraphError, match="graph 'alpha': its mask 'train' contains no labelled node"):
+        EdgeMaskClassifier("erm-mlp", **QUICK).fit([graph])

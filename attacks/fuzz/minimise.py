@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from attacks.fuzz.cases import Case, Files, Outcome, Target, files_in, generate, mutations_of, write_files
+from attacks.fuzz.judge import ROOT
 from attacks.fuzz.workers import Worker
 
 SECONDS = 10.0  # time to minimise one finding
@@ -88,19 +89,21 @@ def write_finding(out: Path, case: Case, outcome: Outcome, repeat: str) -> Path:
     key = hashlib.sha256(repr((case.target, outcome.kind, outcome.error, outcome.where)).encode()).hexdigest()[:8]
     folder = out / f"{case.target}-{outcome.kind}-{key}"
     shutil.rmtree(folder, ignore_errors=True)
-    write_case(folder, case)
-    head = f"{case.target}: {outcome.kind} {outcome.error} in {outcome.where or 'an unknown place'}"
+    broke = f"{outcome.kind} {outcome.error} in {outcome.where or 'an unknown place'}"
+    write_case(folder, case, broke)
+    head = f"{case.target}: {broke}"
     commands = f"Input: {repeat}\nFiles: python -m attacks.fuzz --replay {folder}"
     text = f"{head}\n\n{commands}\n\n{outcome.message}\n\n{outcome.trace}"
     (folder / "README").write_text(text, encoding="utf-8", errors="backslashreplace")
     return folder
 
 
-def write_case(folder: Path, case: Case) -> None:
-    """Write a case to a folder, from which `read_case` reads it."""
+def write_case(folder: Path, case: Case, broke: str) -> None:
+    """Write a case to a folder, from which `read_case` reads it, with one line that says what it broke."""
     for name, files in (("files", case.files), ("base", case.base if case.sealed else {})):
         write_files(files, folder / name)
-    (folder / DESCRIPTION).write_text(json.dumps({"target": case.target, "sealed": case.sealed}) + "\n")
+    described = {"target": case.target, "sealed": case.sealed, "broke": broke}
+    (folder / DESCRIPTION).write_text(json.dumps(described, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_case(folder: Path) -> Case:
@@ -109,7 +112,7 @@ def read_case(folder: Path) -> Case:
     return Case(described["target"], files_in(folder / "files"), files_in(folder / "base"), described["sealed"])
 
 
-def corpus(folder: Path = Path(__file__).parent / "corpus") -> Iterator[tuple[str, Case]]:
-    """Yield the names and cases of past findings."""
+def corpus(folder: Path = ROOT / "tests" / "attacks" / "corpus") -> Iterator[tuple[str, Case]]:
+    """Yield the names and cases of past findings. A folder of a finding becomes one of them when it is copied here."""
     for path in sorted(folder.glob(f"*/{DESCRIPTION}")):
         yield path.parent.name, read_case(path.parent)

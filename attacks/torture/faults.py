@@ -23,6 +23,7 @@ from attacks.torture.jobs import (
     COMPARE,
     FIT,
     GAME,
+    NODES,
     ONE,
     OWN,
     RACE,
@@ -68,11 +69,9 @@ def prepare() -> None:
 
 def demo() -> object:
     """Run the demo on tiny graphs with few epochs."""
-    bench: Any = import_module("edgemask.cli.bench")
     module: Any = import_module("edgemask.cli.demo")
-    usual = module.demo_recipe
-    module.demo_recipe = lambda name: usual(name).replace(epochs=2)
-    bench.run_demo = partial(module.run_demo, nodes=80)
+    small = {"epochs": 3, "hidden": 8, "k": 3, "clusters": 5, "mask_projection": 8, "mask_hidden": 8}
+    module.run_demo = partial(module.run_demo, nodes=NODES, **small)
     return command("demo", "--picture", "out/demo.png")()
 
 

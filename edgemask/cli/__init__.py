@@ -12,15 +12,15 @@ from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from edgemask._version import __version__
 from edgemask.cli.common import err, out
-from edgemask.cli.console import OutputError, naming
 from edgemask.cli.json_output import print_document
 from edgemask.errors import EdgemaskError
 from edgemask.legal import did_you_mean
+from edgemask.runtime.safe_text import OutputError, naming
 
 ISSUES = "https://github.com/edgemask/edgemask/issues"
 USER_ERROR, BUG, INTERRUPTED, CLOSED_PIPE = 2, 70, 130, 141  # exit statuses
@@ -49,7 +49,7 @@ COMMANDS = {
     "reproduce": ("reproduce", "Reproduce tables and figures of the paper."),
     "slurm": ("reproduce", "Write a Slurm job file that runs tables and figures of the paper."),
     "report": ("reproduce", "Write an HTML page with all tables, figures, runs and masks."),
-    "demo": ("bench", "Train on two synthetic graphs and test on a third."),
+    "demo": ("demo", "Train on two synthetic graphs and test on a third."),
     "version": ("bench", "Print the version."),
 }
 
@@ -137,7 +137,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        out.print(__version__, highlight=False)
+        out.print(__version__)
         raise typer.Exit
 
 
@@ -156,9 +156,9 @@ def _show_warning(
 ) -> None:
     """Print a warning of edgemask as one line, and any other warning as Python does."""
     if category.__module__.startswith("edgemask"):
-        err.print(f"[bold yellow]warning:[/] {escape(_one_line(message))}", highlight=False, soft_wrap=True)
+        err.print(Text.assemble(("warning:", "bold yellow"), f" {_one_line(message)}"), soft_wrap=True)
     else:
-        err.print(escape(warnings.formatwarning(message, category, filename, lineno)), highlight=False, end="")
+        err.print(warnings.formatwarning(message, category, filename, lineno), soft_wrap=True, end="")
 
 
 def main() -> None:
@@ -189,7 +189,7 @@ def main() -> None:
         sys.exit(CLOSED_PIPE if isinstance(stop.__context__, BrokenPipeError) else stop.code)
     except Exception as error:
         if debug:
-            traceback.print_exc()
+            err.print(traceback.format_exc(), soft_wrap=True, end="")
         sys.exit(_report(error, "--json" in arguments and not isinstance(error, OutputError)))
     sys.exit(status if isinstance(status, int) else 0)
 
@@ -220,8 +220,8 @@ def _report(error: Exception, as_json: bool) -> int:
     if as_json:
         print_document("error", {"error": {"type": type(error).__name__, "message": message}})
     if message:
-        word = "[bold red]bug:[/] " if status == BUG else "" if status == INTERRUPTED else "[bold red]error:[/] "
-        err.print(f"{word}{escape(message)}" + f"\n{escape(hint)}" * bool(hint), highlight=False, soft_wrap=True)
+        word = "bug: " if status == BUG else "" if status == INTERRUPTED else "error: "
+        err.print(Text.assemble((word, "bold red"), message, f"\n{hint}" * bool(hint)), soft_wrap=True)
     return status
 
 
@@ -237,8 +237,8 @@ def _usage(error: Any) -> tuple[str, str]:
     if type(error).__name__ == "NoArgsIsHelpError":
         return "", ""
     message = _one_line(getattr(error, "message", "") or error.format_message()).rstrip(".")
-    if near := sorted(getattr(error, "possibilities", None) or ()):
-        message += f"; did you mean {near[0]!r}?"
+    if near := getattr(error, "possibilities", None):
+        message += did_you_mean(error.option_name, near)
     elif not hasattr(error, "possibilities"):
         message = _one_line(error.format_message())
     command = error.ctx.command_path if getattr(error, "ctx", None) else "edgemask"

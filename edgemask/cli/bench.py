@@ -1,4 +1,4 @@
-"""The commands `bench`, `methods`, `demo` and `version`."""
+"""The commands `bench`, `methods` and `version`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from edgemask._version import __version__
@@ -18,9 +17,7 @@ from edgemask.cli.common import (
     Jobs,
     Offline,
     Ray,
-    Seed,
     Settings,
-    err,
     out,
     split_names,
     wide,
@@ -28,7 +25,6 @@ from edgemask.cli.common import (
 )
 from edgemask.cli.comparisons import described
 from edgemask.cli.completion import BENCHMARK_NAMES, METHOD_NAMES, METHOD_OR_AUTO, RECIPE_NAMES
-from edgemask.cli.demo import PICTURES, run_demo
 from edgemask.cli.json_output import Json, output
 from edgemask.cli.running import open_store, run_tasks
 from edgemask.config import COMMON, parse_settings
@@ -45,7 +41,6 @@ from edgemask.protocol import Protocol
 from edgemask.report.comparison import Comparison
 from edgemask.report.render import rich_table
 from edgemask.report.tables import benchmark_table, failures, with_oracle
-from edgemask.runtime.atomic import writable
 from edgemask.runtime.device import resolve_device
 from edgemask.training.candidates import AUTO_RECIPE, choose_candidates
 
@@ -118,7 +113,7 @@ def _print_methods(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _print_method(method: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
     text = f"{method['name']}: {method['description']}\n{method['citation']}\nstatus: {method['status']}"
-    out.print(escape(text), highlight=False, soft_wrap=True)
+    out.print(text, soft_wrap=True)
     table = Table(title="hyper-parameters", title_justify="left")
     for column in ("name", "default", "legal values", "search range", "description"):
         table.add_column(column, overflow="fold")
@@ -241,7 +236,7 @@ def _print_bench(fields: Mapping[str, Any], table: Comparison | None) -> None:
         lines.append(f"data not available: {', '.join(targets)}")
     lines += [f"{name}: data not available: {', '.join(files)}" for name, files in fields["missing_files"].items()]
     for line in lines:
-        out.print(escape(line), highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
     if table is None:
         out.print(
             f"no run was possible: `edgemask data fetch {fields['benchmark']}` downloads the data or says where to get "
@@ -250,7 +245,7 @@ def _print_bench(fields: Mapping[str, Any], table: Comparison | None) -> None:
         )
     else:
         folder = fields["results"] / fields["benchmark"]
-        out.print(f"records: {folder}", markup=False, highlight=False, soft_wrap=True)
+        out.print(f"records: {folder}", soft_wrap=True)
 
 
 def _task_maker(
@@ -273,30 +268,7 @@ def _task_maker(
 
 
 @app.command()
-def demo(
-    picture: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("out/demo.png"),
-    seed: Seed = 0,
-    json: Json = False,
-) -> None:
-    """Train on two synthetic graphs and test on a third.
-
-    The graphs have the same classes but different edges. EdgeMask-DG* is compared with an MLP and a GCN.
-    """
-    if picture.suffix not in PICTURES:
-        raise InputError(f"{picture}: the file name of the picture must end in {', '.join(PICTURES)}")
-    writable(picture)
-    with output("demo", json) as result:
-        _, table = run_demo(err, picture, seed)
-
-        def print_result() -> None:
-            wide().print(rich_table(table))
-            out.print(f"picture: {picture}", markup=False, highlight=False, soft_wrap=True)
-
-        result.show({"table": described(table), "picture": picture}, print_result)
-
-
-@app.command()
 def version(json: Json = False) -> None:
     """Print the version."""
     with output("version", json) as result:
-        result.show({}, lambda: out.print(__version__, highlight=False))
+        result.show({}, lambda: out.print(__version__))

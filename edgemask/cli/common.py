@@ -11,10 +11,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from edgemask.cli.completion import FIT_METHODS, RECIPE_NAMES
-from edgemask.cli.console import SafeConsole
 from edgemask.errors import FileError, InputError
 from edgemask.legal import Legal, did_you_mean
 from edgemask.runtime.atomic import writable
+from edgemask.runtime.safe_text import SafeConsole
 
 out = SafeConsole()
 err = SafeConsole(stderr=True)

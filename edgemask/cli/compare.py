@@ -163,4 +163,4 @@ def _print_lines(fields: Mapping[str, Any]) -> None:
     """Print failures and the places of records and report."""
     lines: Sequence[str] = [*fields["failures"], f"records: {fields['results']}"]
     for line in [*lines, *([f"report: {fields['report']}"] if fields["report"] else [])]:
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from edgemask.cli.common import DataRoot, Offline, err, out, wide
 from edgemask.cli.completion import BENCHMARK_NAMES
@@ -45,7 +45,7 @@ def data_list(data_root: DataRoot = None, json: Json = False) -> None:
 
 
 def _print_list(store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
-    table = Table(title=f"benchmarks (data root {escape(str(store.root))})", title_justify="left")
+    table = Table(title=f"benchmarks (data root {store.root})", title_justify="left")
     for column in ("name", "description", "available domains (not verified)", "missing files"):
         table.add_column(column, overflow="fold")
     for row in rows:
@@ -96,7 +96,7 @@ def _print_info(fields: Mapping[str, Any]) -> None:
         card.add_row("option", f"{option} = {default!r}")
     for file in fields["files"]:
         card.add_row("file", f"{file['path']} ({'available' if file['available'] else 'missing'})")
-    out.print(card, markup=False, highlight=False)
+    out.print(card)
 
 
 def _protocols(bench: Benchmark) -> list[tuple[str, Protocol]]:
@@ -129,9 +129,9 @@ def data_verify(names: Names = None, data_root: DataRoot = None, json: Json = Fa
 def _print_files(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         colour = {"present": "green", "missing": "yellow", "altered": "bold red"}[row["status"]]
-        out.print(f"[{colour}]{row['status']:8}[/] {escape(row['path'])}", highlight=False)
+        out.print(Text.assemble((f"{row['status']:8}", colour), f" {row['path']}"), soft_wrap=True)
         if row["message"]:
-            out.print(f"         {escape(row['message'])}", highlight=False, soft_wrap=True)
+            out.print(f"         {row['message']}", soft_wrap=True)
 
 
 @app.command("fetch")
@@ -148,10 +148,10 @@ def data_fetch(names: Names = None, data_root: DataRoot = None, offline: Offline
                 path = store.get(file)
                 rows.append({"path": path, "status": status, "message": ""})
                 if not json:
-                    out.print(f"[green]{status}[/] {escape(str(path))}", highlight=False, soft_wrap=True)
+                    out.print(Text.assemble((status, "green"), f" {path}"), soft_wrap=True)
             except DataError as error:
                 rows.append({"path": store.root / file.path, "status": "failed", "message": str(error)})
-                err.print(f"[bold red]failed[/]  {escape(str(error))}", highlight=False, soft_wrap=True)
+                err.print(Text.assemble(("failed", "bold red"), f"  {error}"), soft_wrap=True)
         result.show({"root": store.root, "files": rows}, lambda: None)
     if any(row["status"] == "failed" for row in rows):
         raise typer.Exit(1)

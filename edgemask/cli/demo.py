@@ -1,84 +1,168 @@
-"""The demo: train on two synthetic graphs, test on a third, compare EdgeMask-DG* with an MLP and a GCN."""
+"""The command `demo`: the default, an MLP and a GCN are trained on two synthetic graphs and scored on a third."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import torch
+import numpy as np
+import typer
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.console import Console
+from rich.table import Table
 
-from edgemask.config import Recipe
+from edgemask.cli.common import Seed, err, out, wide
+from edgemask.cli.evaluate import class_shares
+from edgemask.cli.fit import described, print_model
+from edgemask.cli.json_output import Json, output
 from edgemask.data import benchmark
-from edgemask.experiments.records import Record
-from edgemask.experiments.run import Run, execute
-from edgemask.methods.registry import method_spec
-from edgemask.report.comparison import Comparison
-from edgemask.report.tables import benchmark_table
-from edgemask.runtime.atomic import replacing
+from edgemask.errors import InputError
+from edgemask.estimator import AUTO, EdgeMaskClassifier
+from edgemask.graph import Graph
+from edgemask.metrics import score
+from edgemask.report.comparison import MAJORITY
+from edgemask.runtime.atomic import replacing, writable
+from edgemask.runtime.device import cores
+from edgemask.runtime.safe_text import SafeConsole
 
-TARGET = "gamma"
 PICTURES = (".png", ".svg", ".pdf")  # suffixes of the picture's formats
-METHODS = ("erm-mlp", "erm-gcn", "erm-gcn-enriched", "edgemask-dg-star")
+SOURCES, TARGET = ("alpha", "beta"), "gamma"
+REFERENCES = {"erm-mlp": "an MLP", "erm-gcn": "a GCN"}
+NODES = 400
+BLUE, GREY = "#0072b2", "#8c8c8c"  # distinguishable with the common forms of colour blindness
+INTRODUCTION = (
+    "Three synthetic graphs have features and labels of the same distribution, but their edges differ. Models are "
+    f"trained on {' and '.join(SOURCES)}, and scored on {TARGET}, which is not used in training.\n"
+)
+NEXT = "Next, with your own graphs: `edgemask fit GRAPH GRAPH --model MODEL`. docs/get_started.md explains every step."
+
+app = typer.Typer()
 
 
-def run_demo(
-    console: Console, picture: Path, seed: int = 0, nodes: int = 1500
-) -> tuple[dict[str, list[Record]], Comparison]:
-    """Train every method on two domains, test it on the third, draw the picture.
+@app.command()
+def demo(
+    picture: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("out/demo.png"),
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Train on two synthetic graphs and test on a third.
+
+    The graphs have the same classes but different edges. The default chooses among all its candidates. An MLP, a GCN
+    and the most frequent class are scored beside it.
+    """
+    if picture.suffix not in PICTURES:
+        raise InputError(f"{picture}: the file name of the picture must end in {', '.join(PICTURES)}")
+    writable(picture)
+    with output("demo", json) as result:
+        fields = run_demo(err, seed) | {"picture": picture}
+        draw(fields, picture)
+        result.show(fields, lambda: print_demo(fields))
+
+
+def run_demo(console: SafeConsole, seed: int = 0, nodes: int = NODES, **settings: Any) -> dict[str, Any]:
+    """Train the default and its references on two graphs and score them on the third.
 
     Args:
         console: Where to print what happens.
-        picture: File of the picture.
         seed: Seed of the graphs and of training.
         nodes: Nodes of each graph.
+        **settings: Settings of all models.
 
     Returns:
-        The records by method, and their table.
+        The choice of the default as `fit` describes it, and the scores on the third graph, as JSON values.
     """
-    start, bench = time.perf_counter(), benchmark("synthetic")
-    options: dict[str, Any] = {"nodes": nodes, "seed": seed}
-    domains = bench.load(**options)
-    protocol = next(p for p in bench.protocols if p.targets == (TARGET,))
-    console.print(
-        "Three synthetic graphs have features and labels of the same distribution, but their edges differ.\n"
-        f"Train on {' and '.join(protocol.sources)}, test on {TARGET}, which is not used in training.\n",
-        soft_wrap=True,
+    graphs = benchmark("synthetic").load(nodes=nodes, seed=seed)
+    sources, target = [graphs[name] for name in SOURCES], graphs[TARGET]
+    console.print(INTRODUCTION, soft_wrap=True)
+    for graph in graphs.values():
+        console.print(f"  {graph}", soft_wrap=True)
+    common = {"seed": seed, "device": "cpu", "verbose": int(console.is_terminal), **settings}
+    model = EdgeMaskClassifier(jobs=min(2, cores()), **common).fit(sources)
+    scores = {AUTO: model.score(target)}
+    for name in REFERENCES:
+        scores[name] = EdgeMaskClassifier(name, **common).fit(sources).score(target)
+    scores[MAJORITY] = majority(sources, target)
+    return {**described(model.model_), "target": TARGET, "scores": scores, "verdict": verdict(model, scores)}
+
+
+def majority(sources: Sequence[Graph], target: Graph) -> float:
+    """Return the score of the most frequent class of the sources on the target."""
+    counts = sum(class_shares(graph) * len(graph.labelled) for graph in sources)
+    return score(["micro_f1"], target, np.tile(counts, (target.num_nodes, 1)))["micro_f1"]
+
+
+def verdict(model: EdgeMaskClassifier, scores: Mapping[str, float]) -> str:
+    """Return what happened, in two sentences."""
+    own, expected = scores[AUTO], model.expected_
+    assert expected is not None
+    others = ", ".join(f"{what} {100 * scores[name]:.1f}" for name, what in REFERENCES.items())
+    held = "as expected" if expected.low <= own <= expected.high else "outside the interval it expected"
+    return (
+        f"The default classifies {100 * own:.1f} % of the nodes of {TARGET} correctly, {held}: "
+        f"{100 * expected.score:.1f} ({100 * expected.low:.1f} to {100 * expected.high:.1f}). Trained on the same "
+        f"graphs, {others}, and the most frequent class has {100 * scores[MAJORITY]:.1f}."
     )
-    for graph in domains.values():
-        console.print(f"  {graph}", highlight=False, soft_wrap=True)
-    groups: dict[str, list[Record]] = {}
-    for name in METHODS:
-        run = Run(bench.name, {**bench.options, **options}, protocol, name, demo_recipe(name), seed)
-        groups[name] = [execute(run, domains, device=torch.device("cpu"))]
-        console.print(f"  trained {name} ({time.perf_counter() - start:.0f} s)", highlight=False)
-    draw(groups, picture)
-    return groups, benchmark_table(f"the unseen domain {TARGET}, percent", groups)
 
 
-def demo_recipe(name: str) -> Recipe:
-    """Return a method's own recipe with half the epochs, which are enough on graphs this small."""
-    recipe = method_spec(name).recipe
-    return recipe.replace(epochs=recipe.epochs // 2)
+def print_demo(fields: Mapping[str, Any]) -> None:
+    """Print the leaderboard, the scores on the target, and what happened."""
+    print_model(fields)
+    table = Table(title=f"{fields['metric']} on {fields['target']}, percent", title_justify="left")
+    table.add_column("model")
+    table.add_column("score", justify="right")
+    for name, value in fields["scores"].items():
+        table.add_row(name, f"{100 * value:.1f}", style="bold" if name == AUTO else None)
+    wide().print(table)
+    for line in (fields["verdict"], f"picture: {fields['picture']}", NEXT):
+        out.print(line, soft_wrap=True)
 
 
-def draw(groups: dict[str, list[Record]], picture: Path) -> None:
-    """Draw micro-F1 on the unseen domain as bars, and the mean mask by origin over the epochs of training."""
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    colours = ["#999999", "#56b4e9", "#0072b2", "#d55e00"]  # distinguishable with the common forms of colour blindness
-    scores = {name: 100 * records[0]["metrics"][TARGET]["micro_f1"] for name, records in groups.items()}
-    bars = left.barh(list(scores), list(scores.values()), color=colours)
-    left.bar_label(bars, fmt="%.1f", padding=3)
-    left.invert_yaxis()
-    left.set(xlim=(0, 100), xlabel=f"micro-F1 on the unseen domain {TARGET}, %")
-    record = groups["edgemask-dg-star"][-1]
-    for key, values in record["curves"].items():
-        if key.startswith("mask "):
-            right.plot([v for v in values if v is not None], label=key.removeprefix("mask "), linewidth=1)
-    right.set(xlabel="epoch", ylabel="mean mask", title=f"training on {record['protocol']['name']}")
-    right.legend(fontsize=7)
-    with replacing(picture) as sink:
-        figure.savefig(sink, format=picture.suffix[1:], dpi=150)
+def draw(fields: Mapping[str, Any], picture: Path) -> None:
+    """Draw the scores of the candidates on held-out sources, and the scores of the models on the target."""
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+    draw_leaderboard(left, fields["leaderboard"])
+    draw_scores(right, fields)
+    with replacing(picture) as file:
+        figure.savefig(file, dpi=150, format=picture.suffix[1:])
+
+
+def draw_leaderboard(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Draw the score of each candidate as a dot with its standard error; members of the model are filled."""
+    shown = [row for row in rows if row["score"] is not None]
+    for y, row in enumerate(shown):
+        colour = BLUE if row["weight"] else GREY
+        style: dict[str, Any] = {"color": colour, "markerfacecolor": colour if row["weight"] else "white"}
+        axes.errorbar(100 * row["score"], y, xerr=100 * (row["error"] or 0), marker="o", linestyle="", **style)
+    axes.set_yticks(range(len(shown)), [row["name"].replace("edgemask-dg:backbone=", "mask: ") for row in shown])
+    axes.invert_yaxis()
+    axes.set(
+        xlabel="micro-F1 on the source that is left out, % ± standard error",
+        title="What the default chose from\n(filled: in the model)",
+    )
+    tidy(axes)
+
+
+def draw_scores(axes: Axes, fields: Mapping[str, Any]) -> None:
+    """Draw the scores on the target as bars, and the score that the default expects as a band."""
+    values, expected = {name: 100 * value for name, value in fields["scores"].items()}, fields["expected"]
+    bars = axes.barh(list(values), list(values.values()), color=[BLUE if name == AUTO else GREY for name in values])
+    axes.bar_label(bars, fmt="%.1f", padding=3)
+    axes.axvspan(100 * expected["low"], 100 * expected["high"], color=BLUE, alpha=0.15, label="expected by the default")
+    axes.invert_yaxis()
+    axes.set(
+        xlim=(0, 100),
+        xlabel=f"micro-F1 on {fields['target']}, %",
+        title=f"How it does on {fields['target']},\nwhich was not used in training",
+    )
+    axes.legend(loc="lower right", fontsize=8, frameon=False)
+    tidy(axes)
+
+
+def tidy(axes: Axes) -> None:
+    """Remove the frame and draw faint vertical lines."""
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)

@@ -70,9 +70,9 @@ def print_scores(fields: Mapping[str, Any]) -> None:
     """Print the scores of a model beside those of the most frequent class."""
     for name, value in fields["scores"].items():
         guess = fields["majority"][name]
-        out.print(f"{name} {100 * value:.2f} (most frequent class: {100 * guess:.2f})", highlight=False)
+        out.print(f"{name} {100 * value:.2f} (most frequent class: {100 * guess:.2f})")
     expected = fields["expected"]
     if expected and fields["metric"] in fields["scores"]:
         text = f"{100 * expected['score']:.1f} ({100 * expected['low']:.1f} to {100 * expected['high']:.1f})"
-        out.print(f"expected {fields['metric']} on an unseen graph: {text}", highlight=False)
-    out.print(f"(selection rule {fields['rule']})", highlight=False)
+        out.print(f"expected {fields['metric']} on an unseen graph: {text}")
+    out.print(f"(selection rule {fields['rule']})")

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from edgemask.cli.common import (
@@ -24,7 +23,6 @@ from edgemask.cli.common import (
     reading,
     wide,
 )
-from edgemask.cli.console import printable
 from edgemask.cli.json_output import Json, output
 from edgemask.cli.loading import node_names
 from edgemask.cli.tables import write_guarded
@@ -121,7 +119,7 @@ def explanation_table(
     for row in shown.head(EDGES_SHOWN).itertuples(index=False):
         *texts, p, derivative, change = row[:6]
         table.add_row(
-            *(escape(printable(str(text))) for text in texts),
+            *(str(text) for text in texts),
             f"{p:.3f}",
             f"{derivative:+.3f}",
             "" if np.isnan(change) else f"{change:+.3f}",
@@ -184,6 +182,6 @@ def theory(
         def print_report() -> None:
             for title, rows in report.tables().items():
                 wide().print(grid(title, rows))
-            out.print(escape(report.verdict()), highlight=False, soft_wrap=True)
+            out.print(report.verdict(), soft_wrap=True)
 
         result.show(fields | {"verdict": report.verdict()}, print_report)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from edgemask.cli.common import (
@@ -233,6 +232,14 @@ def described(model: Model) -> dict[str, Any]:
 
 
 def print_fit(fields: Mapping[str, Any]) -> None:
+    """Print what a user learns about a fitted model, and its file."""
+    print_model(fields)
+    out.print(f"model: {fields['model']}", soft_wrap=True)
+    for note in fields["notes"]:
+        err.print(f"note: {note}", soft_wrap=True)
+
+
+def print_model(fields: Mapping[str, Any]) -> None:
     """Print the leaderboard of a fitted model, what was chosen, and the score to expect."""
     metric = fields["metric"]
     table = Table(title=f"leaderboard: {metric} on graphs not trained on, percent", title_justify="left")
@@ -248,21 +255,17 @@ def print_fit(fields: Mapping[str, Any]) -> None:
             str(row["rounds"] or ""),
             f"{row['weight']:.2f}" if row["weight"] else "",
             f"{row['seconds']:.0f} s" if row["seconds"] else "",
-            escape(row["note"]),
+            row["note"],
             style="bold" if row["weight"] else None,
         )
     wide().print(table)
-    out.print(f"selection rule: {fields['rule']}", highlight=False, soft_wrap=True)
+    out.print(f"selection rule: {fields['rule']}", soft_wrap=True)
     if len(fields["members"]) > 1:
-        out.print(f"the model averages the {len(fields['members'])} candidates with a weight", highlight=False)
+        out.print(f"the model averages the {len(fields['members'])} candidates with a weight")
     if expected := fields["expected"]:
         score, low, high = (100 * expected[name] for name in ("score", "low", "high"))
         out.print(
             f"expect a {metric} of about {score:.1f} on an unseen graph like these "
             f"({low:.1f} to {high:.1f}, the range over the scored graphs)",
-            highlight=False,
             soft_wrap=True,
         )
-    out.print(f"model: {fields['model']}", markup=False, highlight=False, soft_wrap=True)
-    for note in fields["notes"]:
-        err.print(escape(f"note: {note}"), highlight=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from edgemask._version import __version__
-from edgemask.cli.console import naming
+from edgemask.runtime.safe_text import naming
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print the result as one JSON document (docs/cli.md describes the schemas).")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from edgemask.cli.common import (
     GRAPH_FORMS,
@@ -115,9 +115,11 @@ def print_plan(prediction: Plan) -> None:
     wide().print(table)
     _say(f"one epoch on all sources {shown(prediction.epoch_seconds)}, selection rule {prediction.rule}")
     _say_memory(prediction, prediction.peak_mib, prediction.host_mib)
-    out.print(
-        "it fits" if prediction.fits else "[bold red]it does not fit[/]. These settings (`--set`) need less memory:"
-    )
+    if prediction.fits:
+        _say("it fits")
+    else:
+        refusal = Text.assemble(("it does not fit", "bold red"), ". These settings (`--set`) need less memory:")
+        out.print(refusal, soft_wrap=True)
     for suggestion in [] if prediction.fits else prediction.suggestions():
         _say(f"  {suggestion}")
     _say(f"estimate: {prediction.basis}")
@@ -147,7 +149,7 @@ def print_race(prediction: RacePlan) -> None:
     if prediction.budget is not None:
         _say_budget(prediction, prediction.budget)
     for note in notes:
-        err.print(escape(f"note: {note}"), highlight=False, soft_wrap=True)
+        err.print(f"note: {note}", soft_wrap=True)
     _say(f"estimate: {prediction.basis}")
 
 
@@ -172,7 +174,7 @@ def _say_memory(prediction: Prediction, peak_mib: float, host_mib: float) -> Non
 
 
 def _say(text: str) -> None:
-    out.print(escape(text), highlight=False, soft_wrap=True)
+    out.print(text, soft_wrap=True)
 
 
 def shown(seconds: float) -> str:

@@ -124,4 +124,4 @@ def described(found: Predictions, complete: bool) -> dict[str, Any]:
 def print_files(files: Sequence[Path | None]) -> None:
     """Print the names of the files, if there are several."""
     for file in files if len(files) > 1 else ():
-        out.print(str(file), markup=False, highlight=False, soft_wrap=True)
+        out.print(str(file), soft_wrap=True)

@@ -117,7 +117,7 @@ def reproduce(
                     wide().print(rich_table(table))
                 empty = f"{suite.name}: {EMPTY.get(suite.name, 'nothing to show')}"
                 message = f"{target / suite.name}.*" if files else empty
-                out.print(message, markup=False, highlight=False, soft_wrap=True)
+                out.print(message, soft_wrap=True)
             if page is not None:
                 _print_page(page)
 
@@ -207,9 +207,7 @@ def slurm(
         raise InputError(f"device must be auto, cpu or cuda, got {device!r}")
     writable(target)
     if minutes is None or memory_mib is None:
-        err.print(
-            "predicting time and memory on this machine (give --minutes and --memory-mib to skip this)", highlight=False
-        )
+        err.print("predicting time and memory on this machine (give --minutes and --memory-mib to skip this)")
     text = job_file(
         names,
         tasks,
@@ -230,7 +228,7 @@ def slurm(
         command = f"sbatch {target}"
         result.show(
             {"output": target, "command": command, "runs": len(tasks)},
-            lambda: out.print(f"submit with: {command}", markup=False, highlight=False, soft_wrap=True),
+            lambda: out.print(f"submit with: {command}", soft_wrap=True),
         )
 
 
@@ -266,4 +264,4 @@ def _page(store: ResultStore, target: Path) -> dict[str, Any]:
 
 def _print_page(page: Mapping[str, Any]) -> None:
     text = f"{page['output']}: {page['records']} records, {page['bytes'] / 2**20:.1f} MiB"
-    out.print(text, markup=False, highlight=False, soft_wrap=True)
+    out.print(text, soft_wrap=True)

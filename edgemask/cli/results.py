@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from edgemask.cli.common import err, out
 from edgemask.cli.json_output import Json, output
@@ -41,10 +40,10 @@ def check_results(results: Folder = Path("results"), json: Json = False) -> None
         text = f"{results}: {len(store)} records"
         result.show(
             {"folder": results, "records": len(store), "rejected": rejected},
-            lambda: out.print(text, markup=False, highlight=False, soft_wrap=True),
+            lambda: out.print(text, soft_wrap=True),
         )
     for why in rejected:
-        err.print(escape(why), highlight=False, soft_wrap=True)
+        err.print(why, soft_wrap=True)
     if store.rejected:
         raise typer.Exit(1)
 
@@ -63,5 +62,5 @@ def pack_results(results: Folder = Path("results"), json: Json = False) -> None:
         lines = [*map(str, written), f"{len(store)} records in {results}, {size / 2**20:.1f} MiB"]
         result.show(
             {"folder": results, "records": len(store), "written": written, "bytes": size},
-            lambda: out.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True),
+            lambda: out.print("\n".join(lines), soft_wrap=True),
         )

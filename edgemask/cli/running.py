@@ -6,8 +6,6 @@ import gc
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.markup import escape
-
 from edgemask.cli.common import err
 from edgemask.enrich import default_cache
 from edgemask.experiments.local import Local
@@ -28,7 +26,7 @@ def open_store(results: Path) -> ResultStore:
 def print_rejected(store: ResultStore, after: int = 0) -> None:
     """Print the files of a store that are not valid records, without the first `after` of them."""
     for why in list(store.rejected.values())[after:]:
-        err.print(escape(f"ignored: {why}"), highlight=False, soft_wrap=True)
+        err.print(f"ignored: {why}", soft_wrap=True)
 
 
 def run_tasks(
@@ -52,9 +50,9 @@ def run_tasks(
     if ray is None and settings.cache is None:
         default_cache()  # without a folder for it, every run would fail
     for why in fetch(tasks, settings):
-        err.print(escape(why), highlight=False, soft_wrap=True)
+        err.print(why, soft_wrap=True)
     executor: Executor = Local(settings, jobs) if ray is None else OnRay(settings, ray)
     with progress(err) as show:
         tally = run_all(tasks, store, executor, show)
-    err.print(escape(summary(tally)), highlight=False, soft_wrap=True)
+    err.print(summary(tally), soft_wrap=True)
     return tally.exit_code

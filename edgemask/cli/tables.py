@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import re
+import csv
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
-from edgemask.cli.console import naming, printable
 from edgemask.errors import InputError, MissingDependencyError
 from edgemask.graph import Array
 from edgemask.runtime.atomic import replacing
+from edgemask.runtime.safe_text import guarded, naming, printable
 
 CHUNK = 100_000  # nodes that are formatted and written at a time
-_NUMBER = re.compile(r"[+-]?[0-9]+([.][0-9]*)?")
-
-
-def guarded(value: Any) -> Any:
-    """Return a cell of a text column with a leading apostrophe if a spreadsheet would take it for a formula.
-
-    Numbers, such as the class -1, stay as they are.
-
-    >>> guarded("=1+1"), guarded("-1"), guarded("ant"), guarded(7)
-    ("'=1+1", '-1', 'ant', 7)
-    """
-    formula = isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and not _NUMBER.fullmatch(value)
-    return f"'{value}" if formula else value
 
 
 @dataclass(frozen=True)
@@ -80,7 +69,7 @@ def print_csv(predictions: Predictions) -> None:
 
 def _csv_texts(predictions: Predictions) -> Iterator[str]:
     for i, frame in enumerate(predictions.frames(guarded)):
-        yield frame.to_csv(index=False, header=not i)
+        yield frame.to_csv(index=False, header=not i, quoting=_quoting(frame))
 
 
 def write_csv(predictions: Predictions, path: Path) -> None:
@@ -151,4 +140,11 @@ def write_guarded(frame: pd.DataFrame, path: Path, text_columns: Sequence[str]) 
     """
     safe = frame.assign(**{name: [guarded(v) for v in frame[name].tolist()] for name in text_columns})
     with replacing(path, text=True) as sink:
-        safe.to_csv(sink, index=False)
+        safe.to_csv(sink, index=False, quoting=_quoting(safe))
+
+
+def _quoting(frame: pd.DataFrame) -> Literal[0, 2]:
+    """Return how to quote the cells of a table: all texts if one has a carriage return, which pandas does not quote."""
+    texts = (frame[name].unique() for name in frame if not is_numeric_dtype(frame[name]))
+    found = any("\r" in str(text) for text in chain(frame.columns, *texts))
+    return csv.QUOTE_NONNUMERIC if found else csv.QUOTE_MINIMAL

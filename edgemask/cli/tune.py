@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from edgemask.cli.common import (
@@ -183,7 +182,7 @@ def _searched(protocol: str, method: str, trials: int, run: Trials) -> dict[str,
 
     def print_trial(number: int, trial: Trial) -> None:
         shown = trial.failed or f"{100 * (trial.score or 0):.2f}"
-        err.print(escape(f"{method} trial {number + 1} of {trials}: {shown}"), highlight=False, soft_wrap=True)
+        err.print(f"{method} trial {number + 1} of {trials}: {shown}", soft_wrap=True)
 
     try:
         done = run(print_trial)

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from edgemask.data.benchmark import Benchmark, Card
+from edgemask.data.forms import benchmark_file
 from edgemask.data.store import File, Store
 from edgemask.errors import DataError, InputError
 from edgemask.graph import Array, Graph
@@ -105,10 +106,8 @@ def one_hot(values: Array, width: int) -> sp.csr_array:
 
 def _integers(path: Path, skip: int = 0) -> Array:
     """Return a file of two integers per line as an M × 2 array."""
-    try:
+    with benchmark_file(path):
         table = np.loadtxt(path, dtype=np.int64, skiprows=skip, ndmin=2)
-    except ValueError as error:
-        raise DataError(f"{path}: {error}") from error
     if not len(table) or table.shape[1] != 2:
         raise DataError(f"{path}: expected lines of two integers, got a table of shape {table.shape}")
     return table

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.lib import format as npy
 
+from edgemask.data.forms import take
 from edgemask.errors import GraphError
 from edgemask.legal import did_you_mean
 from edgemask.limits import check_size
@@ -126,3 +128,27 @@ def _array(
         if (points > 0x10FFFF).any() or ((points >= 0xD800) & (points < 0xE000)).any():
             raise GraphError(f"field {name!r}: the text is not valid Unicode")
     return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def csr_of(fields: dict[str, Any], name: str) -> Any:
+    """Remove the four arrays of a sparse matrix, such as `x_data` for the name `x`, and return the float32 matrix.
+
+    Raises:
+        GraphError: An array is missing, or they do not fit each other.
+    """
+    data, indices, indptr, shape = (take(fields, f"{name}_{part}") for part in ("data", "indices", "indptr", "shape"))
+    parts = f"{name}_data, {name}_indices, {name}_indptr and {name}_shape"
+    rows, columns = shape.tolist() if len(shape) == 2 else (-1, -1)
+    if rows < 0 or columns < 0 or len(indptr) != rows + 1 or len(indices) != len(data):
+        raise GraphError(
+            f"{parts} are not a valid CSR matrix: a matrix of shape {tuple(shape.tolist())} with {len(data)} entries, "
+            f"{len(indices)} indices and {len(indptr)} row pointers"
+        )
+    with np.errstate(over="ignore"):  # `Graph` refuses infinite features
+        data = data.astype(np.float32)
+    try:
+        matrix = sp.csr_array((data, indices, indptr), shape=(rows, columns))
+        matrix.check_format(full_check=True)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise GraphError(f"{parts} are not a valid CSR matrix: {error}") from error
+    return matrix

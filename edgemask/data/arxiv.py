@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from edgemask.data.benchmark import Benchmark, Card
+from edgemask.data.forms import benchmark_file, read_rows
 from edgemask.data.store import File, Store
 from edgemask.errors import DataError
 from edgemask.graph import Array, Graph
@@ -22,33 +22,38 @@ _ORIGIN = (
     "d8e89dd445b814ba131d8a6dc728277f9cdc3e19/dataset/ogbn_arxiv"
 )
 _FILES = {
-    name: File(f"ogbn_arxiv/{path}.csv.gz", f"{_ORIGIN}/{path}.csv.gz", checksum)
-    for name, path, checksum in (
-        ("edge", "raw/edge", "git:79a501578454cfb045c7de245e7c7a7804246152"),
-        ("node-feat", "raw/node-feat", "git:9e386dd5dbb585cdc8cb39f883c29ab6fcd684f8"),
+    name: File(f"ogbn_arxiv/{path}.csv.gz", f"{_ORIGIN}/{path}.csv.gz", checksum, size)
+    for name, path, size, checksum in (
+        ("edge", "raw/edge", None, "git:79a501578454cfb045c7de245e7c7a7804246152"),
+        ("node-feat", "raw/node-feat", None, "git:9e386dd5dbb585cdc8cb39f883c29ab6fcd684f8"),
         (
             "node-label",
             "raw/node-label",
+            123_505,
             "sha256:b06e7cf75d909de66ce49bc4188a6dc525224f85dd6dcb36137de3d9321830d1",
         ),
         (
             "node_year",
             "raw/node_year",
+            73_612,
             "sha256:fb97e19d6003deb09197f6df6b10ea1ab86ee49d98885836c3c857ab58d897f3",
         ),
         (
             "num-edge-list",
             "raw/num-edge-list",
+            52,
             "sha256:430f1e00ae204bbb3208c5f494ab70170e9f2995fd3548d1754a74a8f59250d1",
         ),
         (
             "num-node-list",
             "raw/num-node-list",
+            51,
             "sha256:9aa60a342efd209408933ace51e6b0a814e81c2894a993c44f9b173e477e2e82",
         ),
         (
             "categories",
             "mapping/labelidx2arxivcategeory",
+            250,
             "sha256:a516ecd32007acca5817296bdd82f5b5db7e21b0917b94311ef4571e29305577",
         ),
     )
@@ -81,36 +86,46 @@ def read_years(paths: Mapping[str, Path], domains: Sequence[str]) -> dict[str, G
     Raises:
         DataError: A file has the wrong number of rows, or an edge names a node that does not exist.
     """
-    n, m = (int(_table(paths[f"num-{kind}-list"], np.int64, 1)[0, 0]) for kind in ("node", "edge"))
-    edges = _table(paths["edge"], np.int64, m).T
+    n, m = (int(_table(paths[f"num-{kind}-list"], np.int64, 1, 1)[0, 0]) for kind in ("node", "edge"))
+    edges = _table(paths["edge"], np.int64, m, 2).T
     x = _table(paths["node-feat"], np.float32, n)
-    y, year = (_table(paths[name], np.int64, n)[:, 0] for name in ("node-label", "node_year"))
-    if not 0 <= edges.min() <= edges.max() < n:
+    y, year = (_table(paths[name], np.int64, n, 1)[:, 0] for name in ("node-label", "node_year"))
+    if edges.size and not 0 <= edges.min() <= edges.max() < n:
         raise DataError(f"{paths['edge']}: nodes must be 0 … {n - 1}, got {edges.min()} … {edges.max()}")
-    classes = tuple(pd.read_csv(paths["categories"])["arxiv category"])
+    categories = read_rows(paths["categories"], usecols=["arxiv category"], dtype=str, keep_default_na=False)
+    classes = tuple(categories["arxiv category"])
+    if len(set(classes)) < len(classes):
+        raise DataError(f"{paths['categories']}: a category occurs twice")
     graphs = {}
     for name in domains:
         kept, after = year <= int(name), WINDOWS[name]
         new_index = np.cumsum(kept) - 1  # index of a paper in this graph
-        graphs[name] = Graph(
-            name,
-            x=x[kept],
-            edges=new_index[edges[:, kept[edges].all(0)]],
-            y=y[kept],
-            classes=classes,
-            masks={} if after is None else {"eval": year[kept] > after},
-            undirected=True,
-            duplicates="merge",
-            self_loops="drop",
-        )
+        if not kept.any():
+            raise DataError(f"{paths['node_year']}: there is no paper up to {name}")
+        with benchmark_file(paths["node-label"]):
+            graphs[name] = Graph(
+                name,
+                x=x[kept],
+                edges=new_index[edges[:, kept[edges].all(0)]],
+                y=y[kept],
+                classes=classes,
+                masks={} if after is None else {"eval": year[kept] > after},
+                undirected=True,
+                duplicates="merge",
+                self_loops="drop",
+            )
     return graphs
 
 
-def _table(path: Path, kind: type, rows: int) -> Array:
-    """Read a numeric csv.gz file without a header and check its number of rows."""
-    table: Array = pd.read_csv(path, header=None, dtype=kind).to_numpy()
+def _table(path: Path, kind: type, rows: int, columns: int | None = None) -> Array:
+    """Read a csv.gz file of finite numbers without a header, and check its numbers of rows and columns."""
+    table: Array = read_rows(path, header=None, dtype=kind).to_numpy()
     if len(table) != rows:
         raise DataError(f"{path}: expected {rows} rows, got {len(table)}")
+    if columns is not None and table.shape[1] != columns:
+        raise DataError(f"{path}: expected {columns} columns, got {table.shape[1]}")
+    if not np.isfinite(table).all():
+        raise DataError(f"{path}: a number is missing or not finite")
     return table
 
 

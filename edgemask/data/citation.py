@@ -18,17 +18,18 @@ from edgemask.protocol import Protocol, leave_one_out
 
 _ORIGIN = "https://raw.githubusercontent.com/shenxiaocam/ACDNE/c6e8ffd13c0243329c109ba8e41e6be5b94a9df4"
 _SHORT = {"acmv9": "A", "citationv1": "C", "dblpv7": "D"}
-_SHA256 = {
-    "acmv9": "ee072387b0ea6599d9e9b4e60957b7b690aae4eb30adb3b9968a1e2c4e36cd74",
-    "citationv1": "98f8f96b4d6141ad6d413bbc43116da54462e10a6b5e10d1b056202f82520c25",
-    "dblpv7": "986b5505025a188a2526be37225408bbb1eef2da8b643775ad3f7e1c12768932",
+_FILES = {  # size and checksum
+    "acmv9": (1_107_832, "ee072387b0ea6599d9e9b4e60957b7b690aae4eb30adb3b9968a1e2c4e36cd74"),
+    "citationv1": (1_031_712, "98f8f96b4d6141ad6d413bbc43116da54462e10a6b5e10d1b056202f82520c25"),
+    "dblpv7": (558_772, "986b5505025a188a2526be37225408bbb1eef2da8b643775ad3f7e1c12768932"),
 }
 
 
 def files(domain: str) -> tuple[File, ...]:
     """Return the file of a network."""
     url = f"{_ORIGIN}/ACDNE_codes/input/{domain}.mat"
-    return (File(f"citation/{domain}.mat", url, f"sha256:{_SHA256[domain]}"),)
+    size, digest = _FILES[domain]
+    return (File(f"citation/{domain}.mat", url, f"sha256:{digest}", size),)
 
 
 def read(store: Store, domains: Sequence[str], *, labels: str) -> dict[str, Graph]:

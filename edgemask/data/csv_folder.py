@@ -27,6 +27,7 @@ from edgemask.runtime.atomic import replacing
 BOOLEANS = {"1": True, "0": False, "true": True, "false": False}
 NUMBERED = re.compile("x[0-9]+|features")  # the feature columns that `write_csv` writes
 LAYOUT = re.compile(f"id|label|label:.*|mask:.*|.*_mask|{NUMBERED.pattern}", re.DOTALL)
+SEPARATORS = ";\t|"  # of files that are often called CSV, too
 OVERFLOW = 2.0**128 - 2.0**103  # the smallest number that is rounded to an infinite float32
 ABSENT = ("", "na", "n/a", "nan", "null", "none")  # cells of a numeric column that are not numbers
 
@@ -308,8 +309,12 @@ def _rows(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
                 for row, cells in enumerate(csv.reader(file, strict=True), 1):
                     if cells:  # not a blank line
                         yield row, cells
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise GraphError(f"{path}, row {row + 1}: not valid CSV in UTF-8 ({error})") from error
+        except csv.Error as error:
+            raise GraphError(f"{path}, row {row + 1}: not valid CSV ({error})") from error
+        except UnicodeDecodeError as error:
+            raise GraphError(
+                f"{path}, line {_undecodable(path)}: not UTF-8 ({error.reason}); save it as UTF-8"
+            ) from error
 
     def checked() -> Iterator[tuple[int, list[str]]]:
         for row, cells in rows:
@@ -321,7 +326,24 @@ def _rows(path: Path) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     _, header = next(rows, (0, []))
     if not header or len(set(header)) < len(header):
         raise GraphError(f"{path}: the header must name each column once, got {header}")
+    if len(header) == 1 and (others := [other for other in SEPARATORS if other in header[0]]):
+        raise GraphError(
+            f"{path}: columns must be separated by commas, but the header has {others[0]!r}; convert the file: "
+            f"pandas.read_csv(path, sep={others[0]!r}).to_csv(path, index=False), with decimal=',' if numbers have "
+            "decimal commas"
+        )
     return header, checked()
+
+
+def _undecodable(path: Path) -> int:
+    """Return the number of the first line of a file that is not UTF-8."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    raise AssertionError(f"{path} is UTF-8")
 
 
 def _frame(path: Path) -> pd.DataFrame:

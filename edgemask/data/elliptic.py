@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from edgemask.data.benchmark import Benchmark, Card
+from edgemask.data.forms import benchmark_file, read_rows
 from edgemask.data.store import File, Store
 from edgemask.errors import DataError
 from edgemask.graph import MISSING, Array, Graph
@@ -36,11 +37,13 @@ _FEATURES, _CLASSES, _EDGES = (
         "elliptic/elliptic_txs_classes.csv",
         f"https://raw.githubusercontent.com/{_COMMIT}/elliptic_txs_classes.csv",
         "sha256:93e2e7b2405c735ba752bf6ba06b947561deddd1f5a8fc91e46f6a4c0e439493",
+        size=3_305_144,
     ),
     File(
         "elliptic/elliptic_txs_edgelist.csv",
         f"https://raw.githubusercontent.com/{_COMMIT}/elliptic_txs_edgelist.csv",
         "sha256:a35053ba68a98e4382cae2ba65b9d9e36b23b6439e02dff084971b1b72a5156e",
+        size=4_470_584,
     ),
 )
 
@@ -74,7 +77,7 @@ def read_steps(features: Path, classes: Path, edges: Path, domains: Sequence[str
         DataError: The content of a file is not valid. The message names the file.
     """
     ids, steps, x = _read_features(features)
-    table = pd.read_csv(classes, dtype={"class": str})
+    table = read_rows(classes, usecols=["txId", "class"], dtype={"txId": np.int64, "class": str})
     row = _positions(classes, table["txId"].to_numpy(), ids)
     codes = table["class"].map({"1": 1, "2": 0, "unknown": MISSING})
     unknown_codes = table["class"][codes.isna()]
@@ -82,7 +85,7 @@ def read_steps(features: Path, classes: Path, edges: Path, domains: Sequence[str
         raise DataError(f"{classes}: class must be 1, 2 or unknown, got {unknown_codes.iloc[0]!r}")
     y = codes.to_numpy(np.int64)[row]
 
-    pairs = pd.read_csv(edges)[["txId1", "txId2"]].to_numpy().T
+    pairs = read_rows(edges, usecols=["txId1", "txId2"], dtype=np.int64)[["txId1", "txId2"]].to_numpy().T
     ends = _positions(features, ids, pairs.ravel()).reshape(2, -1)
     across = np.flatnonzero(steps[ends[0]] != steps[ends[1]])
     if len(across):
@@ -95,13 +98,14 @@ def read_steps(features: Path, classes: Path, edges: Path, domains: Sequence[str
         if not in_step.any():
             raise DataError(f"{features}: time step {int(name[1:])} has no transactions")
         new_index = np.cumsum(in_step) - 1  # index of a transaction in its graph
-        graphs[name] = Graph(
-            name,
-            x=x[in_step],
-            edges=new_index[ends[:, in_step[ends[0]]]],
-            y=y[in_step],
-            classes=("licit", "illicit"),
-        )
+        with benchmark_file(edges):
+            graphs[name] = Graph(
+                name,
+                x=x[in_step],
+                edges=new_index[ends[:, in_step[ends[0]]]],
+                y=y[in_step],
+                classes=("licit", "illicit"),
+            )
     return graphs
 
 
@@ -109,18 +113,18 @@ def _read_features(path: Path) -> tuple[Array, Array, Array]:
     """Return the transaction ids, the time steps and the N × 165 float32 features, in the order of the file."""
     kinds = {0: np.int64, 1: np.int64} | dict.fromkeys(range(2, COLUMNS), np.float32)
     parts = []
-    try:
-        with pd.read_csv(path, header=None, dtype=kinds, chunksize=CHUNK) as chunks:
-            for chunk in chunks:
-                if (width := chunk.shape[1]) != COLUMNS:
-                    raise DataError(f"{path}: expected {COLUMNS} columns (id, time step, features), got {width}")
-                parts.append((chunk[0].to_numpy(), chunk[1].to_numpy(), chunk.iloc[:, 2:].to_numpy()))
-    except ValueError as error:  # a row is too long, or a cell is not a number
-        raise DataError(f"{path}: {error}") from error
+    with benchmark_file(path), pd.read_csv(path, header=None, dtype=kinds, chunksize=CHUNK) as chunks:
+        for chunk in chunks:
+            if (width := chunk.shape[1]) != COLUMNS:
+                raise DataError(f"{path}: expected {COLUMNS} columns (id, time step, features), got {width}")
+            parts.append((chunk[0].to_numpy(), chunk[1].to_numpy(), chunk.iloc[:, 2:].to_numpy()))
     ids, steps, x = (np.concatenate(part) for part in zip(*parts, strict=True))
     short = np.isnan(x[:, -1])  # the parser fills a short row with NaN
     if short.any():
         raise DataError(f"{path}: the row of transaction {ids[short][0]} has fewer than {COLUMNS} columns")
+    wrong = ~np.isfinite(x).all(1)
+    if wrong.any():
+        raise DataError(f"{path}: a feature of transaction {ids[wrong][0]} is missing or not finite")
     outside = (steps < 1) | (steps > STEPS)
     if outside.any():
         raise DataError(f"{path}: time step must be 1 … {STEPS}, got {steps[outside][0]}")

@@ -25,32 +25,33 @@ GENDER, ATTRIBUTES = 1, (0, 2, 3, 4, 5, 6)  # positions in COLUMNS
 GENDERS = ("gender 1", "gender 2")
 SCHOOL_OPTIONS = ("features", "classes", "undirected", "duplicates", "self_loops", "isolated")
 _ORIGIN = "https://raw.githubusercontent.com/sisaman/pyg-datasets/9a92bf1e84f73b7b24dd745eb14f13e4d1979769"
-_CHECKSUMS = {
-    "Amherst41": "sha256:3108e4b2edb01be05c5a61147583a40e61012820fff7eebe621dd26018caaf00",
-    "Berkeley13": "sha256:e8bcf00096b9cc18d95d1401ead634c0f5c4303511dc48b5e8056732387ce291",
-    "Bingham82": "sha256:bd17acce235256f61f6e556068e376f35d29df0c1c7a08d1055d0f23901f7c89",
-    "Brandeis99": "sha256:428b04687900c5c3501126f8c193905662738fce0e48ca8925dd9703009d668c",
-    "Brown11": "sha256:a293f06404e0f36a920d7174c557903cb853a8197bfc392408cc11a3a6f46272",
-    "Caltech36": "sha256:597d8307f9aaaaf50343e12a22893c203c52b92e1dd5b3fb35e13f19871d6ffa",
-    "Carnegie49": "sha256:960b8875dc2f19aafe1e435b3c10d5e7004608e7e82f445aa0358befb97c5e50",
-    "Columbia2": "sha256:953865148127d8b8f928785dca899fbef98c70ab39af236dd0c04b78b3c5bd7b",
-    "Cornell5": "sha256:d9ff76ae34e855cb77b0779a3a320f7f73f848901cb13352e2734c17804c4aec",
-    "Duke14": "sha256:5a99cb4141b2fbf9af2724b1cbe76151c7dcb36b7a595d91f2389a35d2c41100",
-    "JohnsHopkins55": "sha256:fc7243bf257155df03afbc397ab34b5f8eb8e75f40cd1603398e207a033ef50f",
-    "Penn94": "git:10f95de35049269ee41778c4aeb8e71bc98427bb",
-    "Princeton12": "sha256:eafe1421449ed10999726d4b5c8f84ff88946dc7fe564974848547076519b56e",
-    "Reed98": "sha256:d12ec74dc8c6e237385975b976c3709555a83629a1260be693fb688e3446070e",
-    "Texas80": "git:b337a1bcca537cfd1bc39da20b712b2eccd254f4",
-    "Virginia63": "sha256:a622e4a936d5dba82fd933d9043b812f86b3cda3bce8412b57abe55a11cf6631",
-    "WashU32": "sha256:dbf280f94ee424657522dd5bfd02d37d74ea7ec2b370723c4a2787b04b50d9ef",
-    "Yale4": "sha256:b26052f24d85446be1ced46b9c92515b359226ca470319983ab562266ed5c7f3",
+_FILES: dict[str, tuple[int | None, str]] = {  # size, if it is published, and checksum
+    "Amherst41": (333_541, "sha256:3108e4b2edb01be05c5a61147583a40e61012820fff7eebe621dd26018caaf00"),
+    "Berkeley13": (3_999_916, "sha256:e8bcf00096b9cc18d95d1401ead634c0f5c4303511dc48b5e8056732387ce291"),
+    "Bingham82": (1_539_765, "sha256:bd17acce235256f61f6e556068e376f35d29df0c1c7a08d1055d0f23901f7c89"),
+    "Brandeis99": (529_867, "sha256:428b04687900c5c3501126f8c193905662738fce0e48ca8925dd9703009d668c"),
+    "Brown11": (1_555_136, "sha256:a293f06404e0f36a920d7174c557903cb853a8197bfc392408cc11a3a6f46272"),
+    "Caltech36": (58_993, "sha256:597d8307f9aaaaf50343e12a22893c203c52b92e1dd5b3fb35e13f19871d6ffa"),
+    "Carnegie49": (1_003_249, "sha256:960b8875dc2f19aafe1e435b3c10d5e7004608e7e82f445aa0358befb97c5e50"),
+    "Columbia2": (1_893_179, "sha256:953865148127d8b8f928785dca899fbef98c70ab39af236dd0c04b78b3c5bd7b"),
+    "Cornell5": (3_543_757, "sha256:d9ff76ae34e855cb77b0779a3a320f7f73f848901cb13352e2734c17804c4aec"),
+    "Duke14": (2_030_579, "sha256:5a99cb4141b2fbf9af2724b1cbe76151c7dcb36b7a595d91f2389a35d2c41100"),
+    "JohnsHopkins55": (735_150, "sha256:fc7243bf257155df03afbc397ab34b5f8eb8e75f40cd1603398e207a033ef50f"),
+    "Penn94": (None, "git:10f95de35049269ee41778c4aeb8e71bc98427bb"),
+    "Princeton12": (1_152_675, "sha256:eafe1421449ed10999726d4b5c8f84ff88946dc7fe564974848547076519b56e"),
+    "Reed98": (70_347, "sha256:d12ec74dc8c6e237385975b976c3709555a83629a1260be693fb688e3446070e"),
+    "Texas80": (None, "git:b337a1bcca537cfd1bc39da20b712b2eccd254f4"),
+    "Virginia63": (3_302_571, "sha256:a622e4a936d5dba82fd933d9043b812f86b3cda3bce8412b57abe55a11cf6631"),
+    "WashU32": (1_461_476, "sha256:dbf280f94ee424657522dd5bfd02d37d74ea7ec2b370723c4a2787b04b50d9ef"),
+    "Yale4": (1_614_868, "sha256:b26052f24d85446be1ced46b9c92515b359226ca470319983ab562266ed5c7f3"),
 }
 
 
 def files(domain: str) -> tuple[File, ...]:
     """Return the file of a school."""
     url = f"{_ORIGIN}/datasets/facebook100/{domain}.mat"
-    return (File(f"facebook100/{domain}.mat", url, _CHECKSUMS[domain]),)
+    size, checksum = _FILES[domain]
+    return (File(f"facebook100/{domain}.mat", url, checksum, size),)
 
 
 def read(store: Store, domains: Sequence[str], *, missing: str) -> dict[str, Graph]:
@@ -75,14 +76,15 @@ def read(store: Store, domains: Sequence[str], *, missing: str) -> dict[str, Gra
     if missing not in ("skip", "eerm"):
         raise InputError(f"facebook100: missing must be 'skip' or 'eerm', got {missing!r}")
     paths = {name: store.get(files(name)[0]) for name in domains}  # first, because a downloaded school adds columns
-    present = {name: store.get(file) for name in _CHECKSUMS for file in files(name) if store.has(file)}
+    present = {name: store.get(file) for name in _FILES for file in files(name) if store.has(file)}
     info = {name: _attributes(path) for name, path in present.items()}
     values = [np.unique(np.concatenate([table[:, c] for table in info.values()])) for c in ATTRIBUTES]
     known = [v[v != 0] for v in values]
     graphs = {}
     for name in domains:
-        y, adjacency = info[name][:, GENDER] - 1, sp.csc_array(_variable(paths[name], "A"))
+        y, stored = info[name][:, GENDER] - 1, _variable(paths[name], "A")
         with benchmark_file(paths[name]):
+            adjacency = sp.csc_array(stored)
             _check_symmetry(adjacency, paths[name], DataError)
             graphs[name] = Graph(
                 name,
@@ -227,7 +229,7 @@ FACEBOOK100 = Benchmark(
         notes="EERM uses a separate column for a missing attribute and the columns of other schools, so its "
         "feature width differs. The content hash of a graph depends on which schools the store contains.",
     ),
-    domains=tuple(_CHECKSUMS),
+    domains=tuple(_FILES),
     protocols=(
         *(
             Protocol(f"{name}→Penn94,Brown11,Texas80", triple, _EERM_TARGETS, ("accuracy",), _VALIDATION)

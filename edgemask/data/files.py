@@ -22,6 +22,7 @@ from edgemask.errors import GraphError, InputError, MissingFileError
 from edgemask.graph import Graph, as_graph
 from edgemask.graph.frames import OPTIONS as TABLE_OPTIONS
 from edgemask.graph.frames import check_options
+from edgemask.limits import check_size
 
 __all__ = [
     "read_csv",
@@ -44,6 +45,7 @@ READERS: dict[str, tuple[Callable[..., Graph], str, tuple[str, ...]]] = {  # rea
     ".csv": (read_csv, "CSV files", TABLE_OPTIONS),
     ".parquet": (read_parquet, "Parquet files", TABLE_OPTIONS),
 }
+COLUMN = 64  # bytes that a feature column takes at least in a model
 ALL_OPTIONS = tuple(dict.fromkeys(option for _, _, own in READERS.values() for option in (*OPTIONS, *own)))
 WRITERS = {".npz": write_npz, ".mat": write_mat, ".csv": write_csv, ".parquet": write_parquet}
 FORMATS = (
@@ -76,6 +78,7 @@ def read_graph(path: Any, **options: Any) -> Graph:
     Raises:
         GraphError: The format is unknown, or the content is not valid.
         InputError: There is no such option, or the format does not have it.
+        LimitError: The graph, or a model of its features, would take too much memory.
         InputTypeError: `path` is neither a path nor a graph.
         MissingFileError: A file does not exist.
         MissingDependencyError: The format needs a package that is not installed.
@@ -91,7 +94,9 @@ def read_graph(path: Any, **options: Any) -> Graph:
         for option in options:
             if option not in legal:
                 raise InputError(f"{path}: {kind} have no option {option!r} (their options: {', '.join(legal)})")
-        return reader(path, **options)
+        graph = reader(path, **options)
+        check_size(COLUMN * graph.num_features, f"{path}: a model of its {graph.num_features:,} features", path)
+        return graph
     except FileNotFoundError as error:
         raise MissingFileError(f"{error.filename or path}: no such file; a graph is {FORMATS}") from error
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import gzip
+import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from edgemask.errors import DataError, GraphError, LimitError, SchemaError
+from edgemask.limits import check_size, max_bytes
+from edgemask.schema import ANYTHING, Table, parse
+
+MOST_COLUMNS = 10_000  # of a CSV file of a benchmark
 
 # The options of all readers; the others depend on the format.
 OPTIONS = ("name", "undirected", "duplicates", "self_loops", "isolated")
@@ -46,11 +53,33 @@ def benchmark_file(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (DataError, LimitError):
+    except DataError:
         raise
+    except LimitError as error:
+        raise LimitError(f"{path}: {error}") from error
     except Exception as error:  # the exceptions of a damaged file cannot be enumerated
         reason = str(error) if isinstance(error, GraphError) else f"{type(error).__name__}: {error}"
         raise DataError(f"{path}: the file is damaged ({one_line(reason)})") from error
+
+
+def read_rows(path: Path, **options: Any) -> pd.DataFrame:
+    """Return a CSV file of a benchmark as a table. Its name ends in `.gz` if it is compressed.
+
+    Args:
+        path: The file.
+        **options: Arguments of `pandas.read_csv`.
+
+    Raises:
+        DataError: The file is damaged.
+        LimitError: Its text would take too much memory.
+    """
+    with benchmark_file(path):
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            text = file.read(max_bytes(path) + 1)
+        check_size(len(text), "the text", path)
+        if (columns := text.partition(b"\n")[0].count(b",") + 1) > MOST_COLUMNS:
+            raise DataError(f"{path}: expected at most {MOST_COLUMNS:,} columns, got {columns:,}")
+        return pd.read_csv(io.BytesIO(text), **options)
 
 
 def one_line(text: str) -> str:
@@ -71,11 +100,9 @@ def read_info(text: str | bytes, where: str, types: Mapping[str, type | tuple[ty
         GraphError: The text is not a JSON object, a key is unknown, or a value has another type.
     """
     try:
-        info: Any = json.loads(text)
-    except ValueError as error:
-        raise GraphError(f"{where}: not valid JSON ({error})") from error
-    if not isinstance(info, dict):
-        raise GraphError(f"{where}: expected a JSON object, got {type(info).__name__}")
+        info: dict[str, Any] = parse(text, Table(ANYTHING), where)
+    except SchemaError as error:
+        raise GraphError(str(error)) from error
     for key, value in info.items():
         if key not in types:
             raise GraphError(f"{where}: unknown key {key!r} (known keys: {', '.join(types)})")

@@ -108,11 +108,12 @@ def read_mat(
             raise GraphError(f"group: expected {n} rows for the {n} rows of attrb, got {group.shape[0]}")
         check_size(4 * (x.nnz if sp.issparse(x) else x.size), "attrb", path)
         network, group = _entries(network, "network", path), _entries(group, "group", path)
-        if not np.any(fields.get("weighted", False)):  # otherwise 0 is a weight
+        weighted = _flag(fields, "weighted")
+        if not weighted:  # otherwise 0 is a weight
             network.eliminate_zeros()
-        weighted = np.any(fields.get("weighted", False)) or (network.data != 1).any()
-        several = labels == "all" or (labels is None and np.any(fields.get("multilabel", False)))
-        y = None if group.shape == (0, 0) else _labels(group, bool(several), path)
+        weighted = weighted or bool((network.data != 1).any())
+        several = _flag(fields, "multilabel") if labels is None else labels == "all"
+        y = None if group.shape == (0, 0) else _labels(group, several, path)
         check_size(100 * group.shape[1], "the names of the classes", path)
         names = fields.get("classes", np.arange(group.shape[1]).astype(str))
         classes = tuple(_string(value, "classes") for value in np.ravel(names))
@@ -160,6 +161,13 @@ def _matrix(fields: dict[str, Any], field: str) -> Any:
     if value.ndim != 2 or value.dtype.kind not in "fiub":
         raise GraphError(f"{field}: expected a numeric matrix, got {value.dtype} of shape {value.shape}")
     return value
+
+
+def _flag(fields: dict[str, Any], field: str) -> bool:
+    value = fields.get(field, np.zeros(1))
+    if value.dtype.kind not in "fiub":
+        raise GraphError(f"{field}: expected 0 or 1, got {value.dtype} of shape {value.shape}")
+    return bool((value != 0).sum())
 
 
 def _string(value: Any, field: str) -> str:

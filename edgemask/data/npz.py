@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from edgemask.data.archive import Field, read_arrays
+from edgemask.data.archive import Field, csr_of, read_arrays
 from edgemask.data.forms import decoded, error_prefix, take
 from edgemask.errors import GraphError
 from edgemask.graph import Graph
@@ -83,24 +82,7 @@ def read_npz(path: str | Path, name: str | None = None, **options: Any) -> Graph
             raise GraphError(
                 f"masks: expected {len(info['masks'])} rows, one per name in info, got shape {masks.shape}"
             )
-        x = fields["x"] if "x" in fields else _csr(fields)
+        x = fields["x"] if "x" in fields else csr_of(fields, "x")
         masks_by_name = dict(zip(info["masks"], masks, strict=True))
         names: dict[str, Any] = {key: tuple(info[key]) for key in ("classes", *NAMES) if key in info}
         return Graph(name or info["name"], x, edges, masks=masks_by_name, **optional, **names, **options)
-
-
-def _csr(fields: dict[str, Any]) -> Any:
-    """Return sparse features after checking that their parts fit each other."""
-    data, indices, indptr, shape = (take(fields, f"x_{part}") for part in ("data", "indices", "indptr", "shape"))
-    rows, columns = shape.tolist() if len(shape) == 2 else (-1, -1)
-    if rows < 0 or columns < 0 or len(indptr) != rows + 1 or len(indices) != len(data):
-        raise GraphError(
-            "x_data, x_indices, x_indptr and x_shape are not a valid CSR matrix: a matrix of shape "
-            f"{tuple(shape.tolist())} with {len(data)} entries, {len(indices)} indices and {len(indptr)} row pointers"
-        )
-    with np.errstate(over="ignore"):  # `Graph` refuses infinite features
-        data = data.astype(np.float32)
-    try:
-        return sp.csr_array((data, indices, indptr), shape=(rows, columns))
-    except (ValueError, TypeError, OverflowError) as error:
-        raise GraphError(f"x_data, x_indices, x_indptr and x_shape are not a valid CSR matrix: {error}") from error

@@ -12,11 +12,13 @@ import scipy.sparse as sp
 
 from edgemask.data.forms import decoded, error_prefix
 from edgemask.data.tables import locate
-from edgemask.errors import MissingDependencyError
+from edgemask.errors import GraphError, MissingDependencyError
 from edgemask.graph import Graph
-from edgemask.graph.frames import KEY, OPTIONS, check_options, graph, joined, split
+from edgemask.graph.frames import KEY, OPTIONS, check_options, description, graph, joined, split
+from edgemask.limits import check_size
 from edgemask.runtime.atomic import replacing
 
+CELL = 16  # bytes that a value takes at least
 PACKED = ("feature indices", "feature values")  # columns of sparse features: one list per node
 
 
@@ -44,7 +46,7 @@ def write_parquet(source: Graph, folder: str | Path) -> None:
         nodes.attrs = {KEY: {**stored, "packed": packed}}
     for name, table in (("nodes", nodes), ("edges", edges)):
         with replacing(Path(folder) / f"{name}.parquet") as file:
-            table.to_parquet(file, engine="pyarrow")
+            table.to_parquet(file, engine="pyarrow", write_page_checksum=True)
 
 
 def _packed_names(stored: dict[str, Any]) -> list[str]:
@@ -73,10 +75,8 @@ def read_parquet(folder: str | Path, name: str | None = None, **options: Any) ->
     check_options(options, OPTIONS)
     tables = locate(folder, ".parquet", name, options)
     nodes, edges = _read(tables.nodes), _read(tables.edges)
-    stored = nodes.attrs.get(KEY, {})
-    if "packed" in stored:
-        nodes = _unpacked(nodes, stored)
-    return graph(Graph, nodes, edges, name or stored.get("name") or tables.name, tables.options, tables.places)  # type: ignore[no-any-return]
+    name = name or description(nodes).get("name") or tables.name
+    return graph(Graph, nodes, edges, name, tables.options, tables.places)  # type: ignore[no-any-return]
 
 
 def is_parquet_copy(folder: str | Path) -> bool:
@@ -85,25 +85,48 @@ def is_parquet_copy(folder: str | Path) -> bool:
     from pyarrow import parquet
 
     path = locate(folder, ".parquet", None, {}).nodes
+
+    def is_copy(file: Any) -> bool:
+        metadata = parquet.read_schema(file).metadata or {}
+        return KEY in json.loads(metadata.get(b"pandas", b"{}")).get("attributes", {})
+
     with error_prefix(path):
-        schema = decoded(path, "Parquet file", parquet.read_schema)
-    return KEY in json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("attributes", {})
+        return bool(decoded(path, "Parquet file", is_copy))
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """Return a Parquet file as a table."""
+    """Return a Parquet file as a table, with sparse columns if `write_parquet` packed them."""
     with error_prefix(path):
-        table: pd.DataFrame = decoded(path, "Parquet file", lambda file: pd.read_parquet(file, engine="pyarrow"))
+        table: pd.DataFrame = decoded(path, "Parquet file", lambda file: _unpacked(_table(file, path)))
         return table
 
 
-def _unpacked(nodes: pd.DataFrame, stored: dict[str, Any]) -> pd.DataFrame:
-    """Return the table of nodes with sparse columns, from columns of lists."""
+def _table(file: Any, path: Path) -> pd.DataFrame:
+    """Return an opened Parquet file as a table, after checking how much memory it takes."""
+    from pyarrow import parquet
+
+    described = parquet.read_metadata(file)
+    groups = [described.row_group(i) for i in range(described.num_row_groups)]
+    parts = [group.column(i) for group in groups for i in range(group.num_columns)]
+    check_size(sum(max(CELL * part.num_values, part.total_uncompressed_size) for part in parts), "the table", path)
+    file.seek(0)
+    return pd.read_parquet(file, engine="pyarrow", page_checksum_verification=True)
+
+
+def _unpacked(nodes: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of nodes with sparse columns, if it has columns of lists."""
+    stored = description(nodes)
+    if "packed" not in stored:
+        return nodes
     special, columns = split(stored)
+    if list(nodes.columns) != [*special, *stored["packed"]]:
+        raise GraphError("it has other columns than edgemask wrote")
     indices, values = (nodes[column].tolist() for column in stored["packed"])
+    if [*map(len, indices)] != [*map(len, values)]:
+        raise GraphError(f"the lists of {' and '.join(stored['packed'])} have different lengths")
     starts = np.cumsum([0, *map(len, indices)])
-    shape = len(nodes), len(columns)
-    x = sp.csr_array((np.concatenate(values), np.concatenate(indices), starts), shape=shape)
+    x = sp.csr_array((np.concatenate(values), np.concatenate(indices), starts), shape=(len(nodes), len(columns)))
+    x.check_format(full_check=True)  # an index out of bounds would corrupt memory later
     return joined(nodes[special], x, stored)
 
 

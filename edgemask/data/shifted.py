@@ -17,9 +17,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from edgemask.data import unpickle
+from edgemask.data.archive import Field, csr_of, read_arrays
 from edgemask.data.benchmark import Benchmark, Card
+from edgemask.data.forms import benchmark_file, take
 from edgemask.data.store import File, Store
-from edgemask.errors import InputError
+from edgemask.errors import GraphError, InputError
 from edgemask.graph import Array, Graph
 from edgemask.legal import Legal
 from edgemask.protocol import Protocol
@@ -59,6 +61,12 @@ _PHOTO = File(
     alternatives=(_PHOTO_PLAIN,),
 )
 
+_PHOTO_FIELDS = {
+    **{f"{part}_data": Field("f", (1,)) for part in ("adj", "attr")},
+    **{f"{part}_{field}": Field("iu", (1,)) for part in ("adj", "attr") for field in ("indices", "indptr", "shape")},
+    "labels": Field("iu", (1,)),
+}
+
 # ---- the real graphs -----------------------------------------------------------------------------------
 
 
@@ -71,16 +79,21 @@ def read_cora(store: Store) -> Graph:
     # All eight files are verified before any of them is unpickled. x and y only repeat the first rows of allx and ally.
     paths = {part: store.get(file) for part, file in _CORA.items()}
     parts = {p: unpickle.load(paths[p]) for p in ("allx", "tx", "ally", "ty", "graph")}
-    nodes = np.loadtxt(paths["test.index"], dtype=np.int64)  # node index of each row of tx and ty
-    x = sp.vstack([parts["allx"], parts["tx"]], format="csr")
-    y = np.concatenate([parts["ally"], parts["ty"]]).argmax(1)
-    order = np.arange(len(y))
-    order[nodes] = np.arange(len(y) - len(nodes), len(y))
-    neighbours = parts["graph"]
-    ends = np.concatenate(list(neighbours.values()))
-    starts = np.repeat(list(neighbours), [len(v) for v in neighbours.values()])
-    edges = np.stack([starts, ends])
-    return Graph("cora", x[order], edges, y[order], undirected=True, duplicates="merge", self_loops="drop")
+    with benchmark_file(paths["test.index"]):
+        nodes = np.loadtxt(paths["test.index"], dtype=np.int64, ndmin=1)  # node index of each row of tx and ty
+    with benchmark_file(paths["graph"].with_name("ind.cora.*")):
+        x = sp.vstack([parts["allx"], parts["tx"]], format="csr")
+        y = np.concatenate([parts["ally"], parts["ty"]]).argmax(1)
+        order = np.arange(len(y))
+        last = order[len(parts["ally"]) :]
+        if not np.array_equal(np.sort(nodes), last):
+            raise GraphError(f"test.index must hold each of the nodes {len(parts['ally'])} … {len(y) - 1} once")
+        order[nodes] = last
+        neighbours = parts["graph"]
+        ends = np.concatenate(list(neighbours.values()))
+        starts = np.repeat(list(neighbours), [len(v) for v in neighbours.values()])
+        edges = np.stack([starts, ends])
+        return Graph("cora", x[order], edges, y[order], undirected=True, duplicates="merge", self_loops="drop")
 
 
 def read_photo(store: Store) -> Graph:
@@ -93,21 +106,20 @@ def read_photo(store: Store) -> Graph:
         DataError: The file is missing, damaged or not readable.
     """
     path = store.get(_PHOTO)
-    if store.present_alternative(_PHOTO) == _PHOTO_PLAIN:
-        with np.load(path, allow_pickle=False) as fields:
-            adjacency, x = (
-                sp.csr_array(
-                    tuple(fields[f"{part}_{field}"] for field in ("data", "indices", "indptr")),
-                    shape=tuple(fields[f"{part}_shape"]),
-                )
-                for part in ("adj", "attr")
-            )
-            y = fields["labels"]
-    else:
-        objects = unpickle.load_npz_objects(path)
-        adjacency, x, y = objects["adj_matrix"], objects["node_attr"], objects["node_label"]
-    edges = np.stack(adjacency.nonzero())
-    return Graph("photo", x, edges, y, undirected=True, duplicates="merge", self_loops="drop")
+    with benchmark_file(path):
+        if store.present_alternative(_PHOTO) == _PHOTO_PLAIN:
+            with path.open("rb") as file:
+                fields = read_arrays(file, _PHOTO_FIELDS, path)
+            adjacency, x = (csr_of(fields, part) for part in ("adj", "attr"))
+            y = take(fields, "labels")
+        else:
+            objects = unpickle.load_npz_objects(path)
+            adjacency, x, y = (take(objects, field) for field in ("adj_matrix", "node_attr", "node_label"))
+        n = x.shape[0]
+        if adjacency.shape != (n, n):
+            raise GraphError(f"expected an adjacency matrix of {n} × {n} nodes, got shape {adjacency.shape}")
+        edges = np.stack(adjacency.nonzero())
+        return Graph("photo", x, edges, y, undirected=True, duplicates="merge", self_loops="drop")
 
 
 # ---- random networks, with the default initialisation of PyTorch and PyG, in float64 ----------------------

@@ -81,6 +81,8 @@ def locate(path: str | Path, suffix: str, name: str | None, options: Mapping[str
         if info.get("node_ids", "int") not in ("int", "str"):
             raise GraphError(f"{described}, node_ids: expected 'int' or 'str', got {info['node_ids']!r}")
     width = info.pop("features") if isinstance(info.get("features"), int) else None
+    if width is not None and not 0 < width < 2**31:
+        raise GraphError(f"{described}, features: expected 1 … {2**31 - 1} columns, got {width}")
     merged = {key: value for key, value in info.items() if key in OPTIONS} | given
     merged["undirected"] = given.get("undirected", False) or info.get("undirected", False)
     rest = {key: value for key, value in info.items() if key in WRITTEN} | ({} if width is None else {"width": width})

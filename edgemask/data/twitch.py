@@ -2,61 +2,61 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import scipy.sparse as sp
 
 from edgemask.data.benchmark import Benchmark, Card
+from edgemask.data.forms import benchmark_file, read_rows
 from edgemask.data.store import File, Store
 from edgemask.errors import DataError, InputError
 from edgemask.graph import Graph
 from edgemask.protocol import Protocol
+from edgemask.schema import COUNT, Items, Table, parse
 
 FEATURES = 3170
 _ORIGIN = (
     "https://raw.githubusercontent.com/CUAI/Non-Homophily-Large-Scale/82f8f05c5c3ec16bd5b505cc7ad62ab5e09051e6/data"
 )
 _KINDS = ("edges.csv", "features.json", "target.csv")
-_SHA256 = {
+_FILES = {  # edges, features, target: size and checksum
     "DE": (
-        "54feaf3e3e70a485fe07f8611e4d2677841b97f77b8358204bcf4a48cc884d86",
-        "7b39c42570f05cd46017c765df8d8a1bc03f19787c3eb0f9684f50a52476ae3a",
-        "2188f58a093bb9db363d3eaf7c3a52c2adc8ff6b23cbcb4f53875f87061c0321",
+        (1_499_865, "54feaf3e3e70a485fe07f8611e4d2677841b97f77b8358204bcf4a48cc884d86"),
+        (1_167_905, "7b39c42570f05cd46017c765df8d8a1bc03f19787c3eb0f9684f50a52476ae3a"),
+        (338_721, "2188f58a093bb9db363d3eaf7c3a52c2adc8ff6b23cbcb4f53875f87061c0321"),
     ),
     "ENGB": (
-        "5ea4d7f7267454e9523577eb2a9b4dcb7a22dd660a548240f01b815d08e0e3cc",
-        "efcd846f7b687d299c9c674f3cda43cd70de8307d2558895bddd3645eb38d500",
-        "e9d51399878216d2dd662b0a152b602cccde7b5cbb8452cb91d9379f64114443",
+        (342_162, "5ea4d7f7267454e9523577eb2a9b4dcb7a22dd660a548240f01b815d08e0e3cc"),
+        (893_932, "efcd846f7b687d299c9c674f3cda43cd70de8307d2558895bddd3645eb38d500"),
+        (253_352, "e9d51399878216d2dd662b0a152b602cccde7b5cbb8452cb91d9379f64114443"),
     ),
     "ES": (
-        "17801d2cc45fc4909a431ce7a190c0565d4af87b0548ca7705cf2bef7da4c884",
-        "598a610ef7e0469c5ad800c11f7ad89797e6a27d7d66b670782a5516cc344725",
-        "f843427bae58289100e78c6c211fa4a1ae0d5fbf2c665841df9e390b00dcffb5",
+        (563_757, "17801d2cc45fc4909a431ce7a190c0565d4af87b0548ca7705cf2bef7da4c884"),
+        (545_028, "598a610ef7e0469c5ad800c11f7ad89797e6a27d7d66b670782a5516cc344725"),
+        (165_932, "f843427bae58289100e78c6c211fa4a1ae0d5fbf2c665841df9e390b00dcffb5"),
     ),
     "FR": (
-        "9924263f7e8edaa7278dcbc37bd90c8712cb0ea1726d85e054a5588b7959f887",
-        "b6ecbefd5606f46d30a9b4be7b574e5427d9e0314f1bd6a1861942ae718d3573",
-        "dd0a9e7ba565cbb95ae66003892709742bd08c26387656e3e235fc25205663b4",
+        (1_090_900, "9924263f7e8edaa7278dcbc37bd90c8712cb0ea1726d85e054a5588b7959f887"),
+        (781_778, "b6ecbefd5606f46d30a9b4be7b574e5427d9e0314f1bd6a1861942ae718d3573"),
+        (234_662, "dd0a9e7ba565cbb95ae66003892709742bd08c26387656e3e235fc25205663b4"),
     ),
     "PTBR": (
-        "b72d93a3c8a82883771a2f3822fce229885fa0d40367fb105c0535fb36c773b9",
-        "12ba6c60ce009b1bec8fd5ad110539775d14a2b96011df19ba9f72ad1393a406",
-        "ecba7d1287e72ae7c3f42c922be475283288c0c67346245c72109690460444bd",
+        (275_216, "b72d93a3c8a82883771a2f3822fce229885fa0d40367fb105c0535fb36c773b9"),
+        (229_854, "12ba6c60ce009b1bec8fd5ad110539775d14a2b96011df19ba9f72ad1393a406"),
+        (67_878, "ecba7d1287e72ae7c3f42c922be475283288c0c67346245c72109690460444bd"),
     ),
     "RU": (
-        "fd307587a550289f746056ea12a7336171ab2053c9e08c42dba77499126ca5b2",
-        "c5357468471545a6169de463ef706f321446dc667d9d62d49e68c0b3feef9675",
-        "db7617528355be994352e491e7b25d060fed466d0d81c09cadd90fa10f15c071",
+        (351_398, "fd307587a550289f746056ea12a7336171ab2053c9e08c42dba77499126ca5b2"),
+        (545_944, "c5357468471545a6169de463ef706f321446dc667d9d62d49e68c0b3feef9675"),
+        (158_570, "db7617528355be994352e491e7b25d060fed466d0d81c09cadd90fa10f15c071"),
     ),
     "TW": (
-        "47c986023f1f434f76026ddfb3ab544be24849011400c99402083d06d3dfa017",
-        "9508cc55f4b891018f278df4cec40d622aba2b04c1bca9451fd9e8ce11321c7b",
-        "65b75f23be40140d2e326813c3f81419f1a94aa1091acfc0279f0403be8165f7",
+        (581_894, "47c986023f1f434f76026ddfb3ab544be24849011400c99402083d06d3dfa017"),
+        (305_776, "9508cc55f4b891018f278df4cec40d622aba2b04c1bca9451fd9e8ce11321c7b"),
+        (99_672, "65b75f23be40140d2e326813c3f81419f1a94aa1091acfc0279f0403be8165f7"),
     ),
 }
 
@@ -65,7 +65,8 @@ def files(domain: str) -> tuple[File, ...]:
     """Return the edges, features and target files of a language."""
     paths = (f"twitch/{domain}/musae_{domain}_{kind}" for kind in _KINDS)
     return tuple(
-        File(path, f"{_ORIGIN}/{path}", f"sha256:{digest}") for path, digest in zip(paths, _SHA256[domain], strict=True)
+        File(path, f"{_ORIGIN}/{path}", f"sha256:{digest}", size)
+        for path, (size, digest) in zip(paths, _FILES[domain], strict=True)
     )
 
 
@@ -104,7 +105,9 @@ def read_language(name: str, edges: Path, features: Path, target: Path, *, direc
     Raises:
         DataError: The content of a file is not valid. The message names the file.
     """
-    rows = pd.read_csv(target, usecols=["new_id", "mature"]).drop_duplicates().sort_values("new_id")
+    with benchmark_file(target):
+        rows = read_rows(target, usecols=["new_id", "mature"], dtype={"new_id": np.int64, "mature": bool})
+        rows = rows.drop_duplicates().sort_values("new_id")
     ids = rows["new_id"].to_numpy()
     repeated = np.flatnonzero(ids[1:] == ids[:-1])
     if len(repeated):
@@ -112,7 +115,11 @@ def read_language(name: str, edges: Path, features: Path, target: Path, *, direc
     n = len(ids)
     if not np.array_equal(ids, np.arange(n)):
         raise DataError(f"{target}: new_id must be 0 … {n - 1}, got {ids.min()} … {ids.max()} with gaps")
-    words = {int(node): set(columns) for node, columns in json.loads(features.read_text()).items()}
+    with benchmark_file(features):
+        listed = parse(features.read_bytes(), Table(Items(COUNT)), "the features")
+        words = {int(node): set(columns) for node, columns in listed.items()}
+        if len(words) < len(listed):
+            raise DataError(f"{features}: a node occurs twice")
     if words.keys() != set(range(n)):
         node = min(words.keys() ^ set(range(n)))
         raise DataError(f"{features}: node {node} must be in both this file and {target.name}")
@@ -120,16 +127,17 @@ def read_language(name: str, edges: Path, features: Path, target: Path, *, direc
     columns = np.fromiter(chain.from_iterable(words[node] for node in range(n)), np.int64, starts[-1])
     if columns.size and not 0 <= columns.min() <= columns.max() < FEATURES:
         raise DataError(f"{features}: features must be 0 … {FEATURES - 1}, got {columns.min()} … {columns.max()}")
-    return Graph(
-        name,
-        x=sp.csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(n, FEATURES)),
-        edges=pd.read_csv(edges)[["from", "to"]].to_numpy().T,
-        y=rows["mature"].to_numpy(),
-        classes=("not mature", "mature"),
-        undirected=not directed,
-        duplicates="merge",
-        self_loops="drop",
-    )
+    with benchmark_file(edges):
+        return Graph(
+            name,
+            x=sp.csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(n, FEATURES)),
+            edges=read_rows(edges, dtype=np.int64)[["from", "to"]].to_numpy().T,
+            y=rows["mature"].to_numpy(),
+            classes=("not mature", "mature"),
+            undirected=not directed,
+            duplicates="merge",
+            self_loops="drop",
+        )
 
 
 TWITCH = Benchmark(
@@ -153,7 +161,7 @@ TWITCH = Benchmark(
         "Networks 9(2), 2021",
         notes="FR has 6,551 target rows for 6,549 nodes: two rows are repeated, with equal labels.",
     ),
-    domains=tuple(_SHA256),
+    domains=tuple(_FILES),
     protocols=(
         Protocol(
             name="DE→ES,FR,PTBR,RU,TW",

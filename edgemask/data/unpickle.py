@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import pickletools
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable
@@ -21,7 +22,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.lib import format as npy
 
-from edgemask.errors import DataError, InputError
+from edgemask.errors import DataError, InputError, LimitError
+from edgemask.limits import check_size
 
 
 class _Dtype:
@@ -41,8 +43,11 @@ class _Array(np.ndarray[Any, Any]):
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         version, shape, kind, fortran, values = state
-        if kind.dtype.hasobject and len(values) != math.prod(shape):  # NumPy would read past the end of the list
-            raise InputError(f"expected {math.prod(shape)} objects for an array of shape {shape}, got {len(values)}")
+        size, unit = (1, "objects") if kind.dtype.hasobject else (kind.dtype.itemsize, "bytes")
+        if len(values) != math.prod(shape) * size:  # NumPy would read past the end of a list, or allocate any shape
+            raise InputError(
+                f"expected {math.prod(shape) * size} {unit} for an array of shape {shape}, got {len(values)}"
+            )
         super().__setstate__((version, shape, kind.dtype, fortran, values))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -115,12 +120,27 @@ def load_bytes(data: bytes, name: str) -> Any:
         DataError: The pickle is not readable, or requires a name that is not allowed.
     """
     try:
+        _check_memo(data)
         result = _Unpickler(data, name).load()
     except DataError:
         raise
     except Exception as error:  # a damaged pickle can raise any exception
         raise DataError(f"{name}: not a readable pickle: {type(error).__name__}: {error}") from error
     return np.asarray(result) if isinstance(result, _Array) else result
+
+
+def _check_memo(data: bytes) -> None:
+    """Check that a pickle numbers the objects that it refers to from 0.
+
+    Python allocates a table up to the largest number, so that five bytes could take 16 GiB.
+
+    Raises:
+        ValueError: A number is larger than the number of instructions, or the instructions are damaged.
+    """
+    instructions = [(code.name, argument) for code, argument, _ in pickletools.genops(data)]
+    largest = max((int(n or 0) for name, n in instructions if name in ("PUT", "BINPUT", "LONG_BINPUT")), default=0)
+    if largest > len(instructions):
+        raise ValueError(f"object {largest:,} in a pickle of {len(instructions):,} instructions")
 
 
 def load(path: Path) -> Any:
@@ -142,11 +162,14 @@ def load_npz_objects(path: Path) -> dict[str, Any]:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            return {
-                name.removesuffix(".npy"): _member(archive.read(name), f"{path}, member {name}")
-                for name in archive.namelist()
-            }
-    except DataError:
+            check_size(sum(member.file_size for member in archive.infolist()), "the arrays", path)
+            members = {}
+            for member in archive.infolist():
+                with archive.open(member) as file:  # read not more than it claims, which is within the limit
+                    content = file.read(member.file_size)
+                members[member.filename.removesuffix(".npy")] = _member(content, f"{path}, member {member.filename}")
+            return members
+    except (DataError, LimitError):
         raise
     except Exception as error:  # a damaged archive can raise many kinds of exceptions
         raise DataError(f"{path}: not a readable npz file: {type(error).__name__}: {error}") from error
@@ -166,6 +189,8 @@ def _member(data: bytes, name: str) -> Any:
         raise DataError(f"{name}: .npy format must be {' or '.join(map(str, _HEADERS))}, got {version}")
     shape, _, dtype = _HEADERS[version](stream)
     if not dtype.hasobject:
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
+            raise DataError(f"{name}: {dtype} of shape {shape} does not have {len(data) - stream.tell():,} bytes")
         return npy.read_array(io.BytesIO(data), allow_pickle=False)
     array = load_bytes(stream.read(), name)
     if not isinstance(array, np.ndarray) or array.shape != shape:

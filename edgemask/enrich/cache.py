@@ -6,23 +6,53 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from edgemask.enrich.knn import is_sparse
-from edgemask.errors import EnrichWarning, InputError, warn
-from edgemask.runtime.atomic import replacing
+from edgemask.errors import CheckpointError, EnrichWarning, warn
+from edgemask.runtime import checkpoint
 from edgemask.runtime.folders import user_cache
+from edgemask.schema import TEXT, Fields
 
 Array = npt.NDArray[Any]
-FORMAT = "edgemask-enrich-1"  # increase when the file layout or a cached algorithm changes
+FORMAT = "edgemask-enrich-2"  # increase when the file layout or a cached algorithm changes
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a cached array must be.
+
+    Args:
+        shape: Its shape.
+        low: Smallest legal value.
+        high: Largest legal value.
+        dtype: Its type.
+    """
+
+    shape: tuple[int, ...]
+    low: float
+    high: float
+    dtype: torch.dtype = torch.int64
+
+    def check(self, array: torch.Tensor) -> None:
+        """Check an array.
+
+        Raises:
+            CheckpointError: The array has another shape or type, or a value is out of range.
+        """
+        checkpoint.check_tensor("array", array, self.shape, self.dtype)
+        if not ((array >= self.low) & (array <= self.high)).all():
+            raise CheckpointError(f"a value is not in [{self.low:g}, {self.high:g}]")
 
 
 class Cache:
-    """A folder of `.npz` files with one array each.
+    """A folder of files with one array each.
 
     Args:
         folder: The folder. It is created on the first write.
@@ -31,33 +61,34 @@ class Cache:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
-    def get(self, kind: str, x: Any, parameters: Mapping[str, Any], compute: Callable[[], Array]) -> Array:
+    def get(
+        self, kind: str, x: Any, parameters: Mapping[str, Any], declared: Declared, compute: Callable[[], Array]
+    ) -> Array:
         """Return the cached array for features `x` and `parameters`, or compute and store it.
 
-        If the stored file is damaged or belongs to another key, an `EnrichWarning` is issued, and the array is computed
-        again and the file is replaced.
+        If the stored file is damaged, belongs to another key or holds an array that is not as declared, an
+        `EnrichWarning` is issued, and the array is computed again and the file is replaced. If the file cannot be
+        written, an `EnrichWarning` is issued.
 
         Args:
             kind: What the array holds, such as `knn`. It is part of the key and of the file name.
             x: Feature matrix, CSR or dense.
             parameters: Settings of the computation, as JSON values.
+            declared: Shape, type and range of the array.
             compute: Computes the array when it is not stored.
-
-        Raises:
-            FileError: The file cannot be written.
         """
         question = json.dumps([FORMAT, kind, feature_hash(x), dict(parameters)], sort_keys=True)
-        path = self.folder / f"{kind}-{hashlib.sha256(question.encode()).hexdigest()}.npz"
-        if path.exists():
-            try:
-                return _read(path, question)
-            except Exception as error:  # a damaged file can fail in any way; warn and compute again
-                warn(
-                    f"cache file {path} cannot be used and is computed again: {type(error).__name__}: {error}",
-                    EnrichWarning,
-                )
+        path = self.folder / f"{kind}-{hashlib.sha256(question.encode()).hexdigest()}.safetensors"
+        try:
+            if path.exists():
+                return _read(path, question, declared)
+        except (CheckpointError, OSError) as error:
+            warn(f"cache file {path} cannot be used, so its content is computed again: {error}", EnrichWarning)
         array = compute()
-        _write(path, question, array)
+        try:
+            checkpoint.write(path, "enrichment", {"array": torch.from_numpy(array)}, {"question": question})
+        except OSError as error:
+            warn(f"the result of enrichment is not cached: {error}", EnrichWarning)
         return array
 
 
@@ -84,16 +115,11 @@ def _digest(text: str, *arrays: Array) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path, question: str) -> Array:
-    with np.load(path, allow_pickle=False) as stored:
-        stored_question, checksum, array = str(stored["question"]), str(stored["checksum"]), stored["array"]
-    if stored_question != question:
-        raise InputError(f"it stores the result for {stored_question}, expected {question}")
-    if checksum != (actual := _digest(question, array)):
-        raise InputError(f"its content has checksum {actual}, expected {checksum}")
-    return np.asarray(array)
-
-
-def _write(path: Path, question: str, array: Array) -> None:
-    with replacing(path) as file:
-        np.savez(file, question=question, checksum=_digest(question, array), array=array)
+def _read(path: Path, question: str, declared: Declared) -> Array:
+    tensors, meta = checkpoint.read(path, "enrichment", Fields({"question": TEXT}))
+    if meta["question"] != question:
+        raise CheckpointError(f"it stores the result for another question than {question}")
+    if "array" not in tensors:
+        raise CheckpointError("it holds no array")
+    declared.check(tensors["array"])
+    return tensors["array"].numpy()

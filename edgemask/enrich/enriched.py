@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from edgemask.enrich.cache import Cache
+from edgemask.enrich.cache import Cache, Declared
 from edgemask.enrich.index import INDEX, approximate_knn, recall
 from edgemask.enrich.knn import knn
 from edgemask.enrich.spectral import Affinity, spectral_clusters
@@ -124,15 +124,17 @@ def enrich(
     clusters = _clamped(graph, "clusters", clusters, most, most // 2 if most > 3 else 0)
     lists, assignment, knn_recall = np.empty((n, 0), dtype=np.int64), np.full(n, -1, dtype=np.int64), 1.0
 
-    def get(kind: str, settings: dict[str, Any], compute: Callable[[], Array]) -> Array:
-        return cache.get(kind, x, settings, compute) if cache else compute()
+    def get(kind: str, settings: dict[str, Any], declared: Declared, compute: Callable[[], Array]) -> Array:
+        return cache.get(kind, x, settings, declared, compute) if cache else compute()
 
+    neighbours = Declared((n, k), -1, n - 1)
     if k != 0 and with_features <= knn_exact_up_to:
-        lists = get("knn", {"k": k}, lambda: knn(x, k, device=device))
+        lists = get("knn", {"k": k}, neighbours, lambda: knn(x, k, device=device))
     elif k != 0:
         settings = {"k": k, "index": INDEX, "seed": seed}
-        lists = get("knn", settings, lambda: approximate_knn(x, k, seed=seed))
-        knn_recall = float(get("recall", settings, lambda: np.array(recall(x, lists, seed=seed, device=device))))
+        lists = get("knn", settings, neighbours, lambda: approximate_knn(x, k, seed=seed))
+        share = Declared((), 0, 1, torch.float64)
+        knn_recall = float(get("recall", settings, share, lambda: np.array(recall(x, lists, seed=seed, device=device))))
         warn(
             f"graph {graph.name!r}: {with_features:,} nodes are more than knn_exact_up_to = {knn_exact_up_to:,}; their "
             f"neighbours are approximate, with a measured recall of {knn_recall:.3f}",
@@ -143,6 +145,7 @@ def enrich(
         assignment = get(
             "spectral",
             settings,
+            Declared((n,), -1, clusters - 1),
             lambda: spectral_clusters(x, clusters, affinity=affinity, seed=seed, gamma=gamma),
         )
     i, j = np.repeat(np.arange(n), lists.shape[1]), lists.ravel()

@@ -28,6 +28,7 @@ from edgemask.methods.edgemask import Game
 from edgemask.metrics import score
 from edgemask.model import Model
 from edgemask.nn.tensors import GraphTensors
+from edgemask.runtime import checkpoint
 from edgemask.runtime.device import resolve_device
 from edgemask.runtime.distributed import started
 from edgemask.runtime.progress import progress
@@ -336,7 +337,8 @@ class EdgeMaskClassifier(ClassifierMixin, Parameters):  # type: ignore[misc]
         if started().first:
             params = {name: getattr(self, name) for name in PARAMETERS} | self.settings
             params |= {} if self.scale else {"scale": False}
-            model.save(path, params | {"seed": self.integer("seed")})
+            plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
+            model.save(path, plain | {"seed": self.integer("seed")})
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto", inference_batch: int | None = None) -> EdgeMaskClassifier:
@@ -353,7 +355,9 @@ class EdgeMaskClassifier(ClassifierMixin, Parameters):  # type: ignore[misc]
             InputError: The device or `inference_batch` cannot be used.
         """
         model, params = Model.load(path, resolve_device(device))
-        estimator = cls(**params | {"device": device, "read": model.read or None})
+        with checkpoint.unusable(path, "model"):
+            estimator = cls(**params | {"device": device, "read": model.read or None})
+            estimator.check_values()
         if inference_batch is not None:
             model = model.with_inference_batch(inference_batch)
             estimator.set_params(inference_batch=inference_batch)

@@ -36,15 +36,17 @@ def training_graphs(
     scored = [] if validation is None else to_graphs(validation, "validation", read)
     if not sources:
         raise GraphError("no source graphs were given")
-    sources = [restricted(g, "train") for g in sources]
-    scored = [restricted(g, "val") for g in scored]
-    for graph in (*sources, *scored):
+    masks = ["train"] * len(sources) + ["val"] * len(scored)
+    graphs = [restricted(g, mask) for g, mask in zip([*sources, *scored], masks, strict=True)]
+    for given, graph, mask in zip([*sources, *scored], graphs, masks, strict=True):
+        if given.labelled.any() and not graph.labelled.any():
+            raise GraphError(f"graph {graph.name!r}: its mask {mask!r} contains no labelled node")
         if not graph.labelled.any():
             raise GraphError(
                 f"graph {graph.name!r}, y: training needs labels, but it has none; in a table, "
                 f"{advice('label', '…')} names their column"
             )
-    contract, graphs = unify([*sources, *scored], scale=scale, fitted=len(sources))
+    contract, graphs = unify(graphs, scale=scale, fitted=len(sources))
     return contract, graphs[: len(sources)], graphs[len(sources) :]
 
 

@@ -140,10 +140,9 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
                 raise InputTypeError(f"{name} must be a name, got {value!r}")
         for name in ("max_members", "jobs", "seed", "verbose"):
             self.integer(name)
-        try:
-            parse_duration(self.budget)
-        except InputError as error:
-            raise InputError(f"budget: {error}") from error
+        if not isinstance(self.scale, bool):
+            raise InputTypeError(f"scale must be True or False, got {self.scale!r}")
+        parse_duration(self.budget)
         names = self.candidates
         if names is not None and (isinstance(names, str) or not all(isinstance(n, str) for n in _items(names))):
             raise InputTypeError(f"candidates must be a list of names or None, got {names!r}")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 
 from edgemask.config import RECIPES, Recipe
 from edgemask.enrich import default_cache
@@ -32,6 +31,7 @@ from edgemask.metrics import parse
 from edgemask.protocol import Training
 from edgemask.runtime.atomic import temporary_folder
 from edgemask.runtime.device import resolve_device
+from edgemask.runtime.safe_text import SafeConsole
 from edgemask.training.naming import Canonical
 from edgemask.training.race import MAJORITY
 
@@ -113,7 +113,7 @@ def compare(
         study.store(folder)
         executor: Executor = InProcess(where) if jobs == 1 else Local(where, jobs)
         executor = executor if ray is None else OnRay(where, ray)
-        show = stack.enter_context(progress(Console(stderr=True))) if verbose else lambda _: None
+        show = stack.enter_context(progress(SafeConsole(stderr=True))) if verbose else lambda _: None
         tally = run_all([task for own in tasks.values() for task in own], store, executor, show)
     if tally.interrupted:
         raise KeyboardInterrupt

@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from edgemask.experiments.runner import Tally
+from edgemask.runtime.safe_text import SafeConsole
 
 EVERY = 30.0  # seconds between two lines if there is no terminal
 SHOWN = 20  # largest number of running tasks and of failures that are listed
 
 
 @contextmanager
-def progress(console: Console) -> Iterator[Callable[[Tally], None]]:
+def progress(console: SafeConsole) -> Iterator[Callable[[Tally], None]]:
     """Yield the function `show` of `run_all`. It reports failures and second attempts immediately."""
     printer = ProgressPrinter(console)
     if console.is_terminal:
@@ -34,7 +34,7 @@ def progress(console: Console) -> Iterator[Callable[[Tally], None]]:
 class ProgressPrinter:
     """A printer of the changes in a tally since the last call."""
 
-    def __init__(self, console: Console):
+    def __init__(self, console: SafeConsole):
         self.console, self.tally = console, Tally(0)
         self.failed = self.retried = 0
         self.reasons = set[str]()
@@ -61,7 +61,7 @@ class ProgressPrinter:
             self._print(text)
 
     def _print(self, text: str) -> None:
-        self.console.print(escape(text), highlight=False, soft_wrap=True)
+        self.console.print(text, soft_wrap=True)
 
 
 def counts(tally: Tally) -> dict[str, str]:

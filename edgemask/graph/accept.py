@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from edgemask.errors import GraphWarning, InputTypeError, warn
+from edgemask.graph import pyg
 from edgemask.graph.core import Graph
 from edgemask.graph.frames import KEY, OPTIONS, names_of, own_description
 from edgemask.graph.libraries import GRAPHS, described, library
@@ -59,7 +60,7 @@ def as_graph(value: Any, name: str = "graph", options: Mapping[str, Any] | None 
         return Graph.from_pyg(value, name, **plain)
     if kind == "dgl":
         return Graph.from_dgl(value, name, **plain)
-    x, adjacency, y = (*value, None)[:3]
+    x, adjacency, y = (pyg.array(part) for part in (*value, None)[:3])
     return Graph.from_adjacency(x, adjacency, y, name, **plain)
 
 
@@ -110,7 +111,7 @@ def is_sequence(values: Any) -> bool:
         return hasattr(values, "__getitem__") and not hasattr(values, "to_dict")  # a dataset
     if isinstance(values, np.ndarray):
         return values.dtype.kind in "OU" and values.ndim == 1
-    return isinstance(values, Sequence | ValuesView | Iterator) and not isinstance(values, str)
+    return isinstance(values, Sequence | ValuesView | Iterator) and not isinstance(values, str | bytes)
 
 
 def _is_table(value: Any) -> bool:
@@ -118,7 +119,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _is_matrix(value: Any) -> bool:
-    return bool(sp.issparse(value)) or isinstance(value, np.ndarray | list)
+    return bool(sp.issparse(value)) or isinstance(value, np.ndarray | list) or hasattr(value, "layout")
 
 
 def _name(value: Any) -> str | None:

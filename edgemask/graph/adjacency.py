@@ -29,6 +29,13 @@ def fields(x: Any, matrix: Any, y: Any, name: str) -> dict[str, Any]:
         hint = "; Graph(name, x, edges, y) takes a list of edges" if 2 in coo.shape else ""
         raise GraphError(f"graph {name!r}, adjacency: expected {expected}, got shape {coo.shape}{hint}")
     weighted = bool((coo.data != 1).any())
+    with np.errstate(over="ignore"):
+        wrong = np.flatnonzero(~(np.isfinite(coo.data.astype(np.float32)) & (coo.data >= 0)))
+    if len(wrong):
+        row, column, value = (part[wrong[0]] for part in (coo.row, coo.col, coo.data))
+        raise GraphError(
+            f"graph {name!r}, adjacency[{row}, {column}]: expected a finite number of at least 0, got {value}"
+        )
     weights = coo.data if weighted else None
     ids = np.arange(n) if x is None and y is None else None
     return {"edges": np.stack([coo.row, coo.col]).astype(np.int64), "weights": weights, "node_ids": ids}

@@ -57,6 +57,10 @@ class Checker:
 
     def array(self, field: str, value: Any) -> Array:
         """Convert a value to an array."""
+        if np.ma.is_masked(value):
+            self.fail(
+                field, "is a masked array with masked values, which a graph cannot store; filled(…) replaces them"
+            )
         try:
             return np.asarray(value)
         except ValueError as error:  # a ragged list
@@ -312,7 +316,8 @@ class Checker:
             if (y != np.trunc(y)).any():
                 self.fail("y", f"labels must be integers, got {y[y != np.trunc(y)][0]}")
         elif y.dtype.kind not in "iub":
-            self.fail("y", f"labels must be integers or names, got dtype {y.dtype}")
+            hint = "; y.astype(str) converts them" if y.dtype.kind == "S" else ""
+            self.fail("y", f"labels must be integers or names, got dtype {y.dtype}{hint}")
         top = 1 if y.ndim == 2 else len(classes) - 1 if classes else min(max(int(y.max()), 0), UNNAMED)
         illegal = (y < MISSING) | (y > top)
         if illegal.any():

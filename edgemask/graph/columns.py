@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, NoReturn
@@ -19,6 +20,10 @@ DENSE = 64  # one-hot columns up to which the features are a dense matrix
 MANY = 1000  # values up to which a text column is never taken for an identifier
 SHOWN = 20  # columns that a message lists
 FEW = 0.1  # share of words in a column of numbers up to which they are taken for mistakes
+HALF = 0.5  # share of distinct values in a text column from which it is probably no category
+COMMA = re.compile(r"[+-]?[0-9]+(\.[0-9]{3})*,[0-9]+")  # a number with a comma
+
+POINTS = "write them with a point for decimals and without separators of thousands"
 
 
 class Table:
@@ -48,8 +53,13 @@ class Table:
 
     def fail(self, message: str, row: Any = None) -> NoReturn:
         """Raise a `GraphError` about the table, or about a row (its position)."""
-        where = "" if row is None else f", row {self.frame.index[row]}"
+        where = "" if row is None else f", row {self.row(row)}"
         raise GraphError(f"{self.place}{where}: {message}")
+
+    def row(self, position: Any) -> str:
+        """Return how messages call a row: its index if that is distinct, else its position."""
+        index = self.frame.index
+        return str(index[position]) if index.is_unique else f"{position} (counted from 0)"
 
     def require(self, column: str, option: str) -> str:
         """Return the name of a column that an option names, and raise a `GraphError` if it is not there."""
@@ -144,6 +154,8 @@ def unique_ids(table: Table, column: str | None) -> Any:
     if column is None and isinstance(table.frame.index, pd.RangeIndex):
         return table.frame.index
     ids = ids_of(table, table.frame.index if column is None else table[column], "the id")
+    if column is not None and len(empty := np.flatnonzero(ids == "")):
+        table.fail("the id is missing", empty[0])
     twice = np.flatnonzero(ids.duplicated())
     if len(twice):
         table.fail(f"id {plain(ids[twice[0]])!r} occurs twice", twice[0])
@@ -250,9 +262,9 @@ def encoded(
     sparse = False
     for column in columns:
         if column in as_text or not is_numeric(table, column):
-            if column not in as_text:
-                _report_words(table, column)
             codes, values = _categories(table, column, check=column not in chosen)
+            if column not in as_text:
+                _report_text(table, column, values, chosen=column in chosen)
             rows = np.flatnonzero(codes >= 0)
             parts.append((rows, codes[rows] + len(names), np.ones(len(rows))))
             names += [f"{column}={value}" for value in values]
@@ -294,20 +306,38 @@ def is_numeric(table: Table, column: str) -> bool:
     return bool(numeric)
 
 
-def _report_words(table: Table, column: str) -> None:
-    """Warn of a text column that holds numbers except for a few words, which are probably mistakes."""
+def _report_text(table: Table, column: str, names: Sequence[str], *, chosen: bool) -> None:
+    """Warn of a text column that is probably a mistake.
+
+    It has no values, its numbers have commas, a few of its cells are words beside numbers, or most cells are distinct.
+    The last does not count if the user chose the column.
+
+    Args:
+        table: The table.
+        column: The column.
+        names: Its distinct values as text.
+        chosen: Whether the user names the column.
+    """
     codes, values = table.values(column)
-    if isinstance(table[column].dtype, pd.CategoricalDtype):
-        return
     known = np.array([*(value != "" for value in values), False])[codes]  # the last one is for missing values
     words = np.flatnonzero(known & np.array([*(not is_number(value) for value in values), False])[codes])
-    if 0 < len(words) <= FEW * known.sum():
-        message = (
-            f"{table.place}, row {table.frame.index[words[0]]}: {values[codes[words[0]]]!r} is not a number, so column "
-            f"{column!r} is read as text (cells that are not numbers: {len(words):,}); if that is right, "
-            f"{advice('text', column)} says so"
-        )
-        warn(message, GraphWarning)
+    place, what = table.place, f"column {column!r}"
+    if not names:
+        warn(f"{place}: {what} has no values, so it gives no feature", GraphWarning)
+        return
+    if all(map(COMMA.fullmatch, names)):
+        what += f" is read as text, because its numbers have commas ({names[0]!r}): {POINTS}"
+    elif isinstance(table[column].dtype, pd.CategoricalDtype):
+        return
+    elif 0 < len(words) <= FEW * known.sum():
+        place += f", row {table.row(words[0])}"
+        what = f"{values[codes[words[0]]]!r} is not a number, so {what} is read as text (cells that are not numbers: "
+        what += f"{len(words):,})"
+    elif not chosen and len(names) > max(SHOWN, HALF * known.sum()):
+        what += f" has {len(names):,} distinct texts in {known.sum():,} rows, and each becomes a feature"
+    else:
+        return
+    warn(f"{place}: {what}; if that is right, {advice('text', column)} says so", GraphWarning)
 
 
 def is_number(value: Any) -> bool:
@@ -329,6 +359,8 @@ def _categories(table: Table, column: str, *, check: bool) -> tuple[Array, list[
     occurs = np.bincount(codes[codes >= 0], minlength=len(values)) > 0
     order = sorted({str(name) for name, there in zip(names, occurs, strict=True) if there and name})
     if check and len(order) > MANY and len(order) > (codes >= 0).sum() / 2:
+        if all(map(COMMA.fullmatch, order)):
+            table.fail(f"column {column!r}: its numbers have commas ({order[0]!r}): {POINTS}")
         table.fail(
             f"column {column!r} looks like an identifier: {len(order):,} distinct texts in {len(codes):,} rows; choose "
             f"the columns to use with features=… (on the command line: --read features=…)"

@@ -13,13 +13,28 @@ from typing import Any, NoReturn
 import numpy as np
 import scipy.sparse as sp
 
-from edgemask.errors import GraphError, GraphWarning, warn
+from edgemask.errors import GraphError, GraphWarning, SchemaError, warn
 from edgemask.graph.checks import MISSING, Array, advice, sorted_names
 from edgemask.graph.columns import is_number, plain
 from edgemask.graph.core import Graph, collect
+from edgemask.legal import Legal
+from edgemask.schema import TEXT, Fields, Items, check
 
 SHOWN = 5  # names that a message lists
 DENSE = 0.5  # share of non-zero values from which a sparse column is centred
+
+TEXTS = Items(TEXT)
+CONTRACT = Fields(
+    {
+        "num_features": Legal(1, 2**62, whole=True),
+        "classes": TEXTS,
+        "feature_names": TEXTS,
+        "text_columns": TEXTS,
+        "scaled": TEXTS,
+        "means": Items(Legal()),
+        "scales": Items(Legal(0, open_low=True)),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -149,13 +164,26 @@ class Contract:
 
     def to_json(self) -> dict[str, Any]:
         """Return the contract as JSON values."""
-        return asdict(self)
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Contract:
-        """Return the contract that `to_json` wrote."""
-        fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-        return cls(**fields)
+        """Return the contract that `to_json` wrote.
+
+        Raises:
+            SchemaError: A value is missing or unknown, or values contradict each other.
+        """
+        check(values, CONTRACT, "contract")
+        contract = cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+        if len(contract.feature_names) not in (0, contract.num_features):
+            raise SchemaError(
+                f"contract, feature_names: expected {contract.num_features} items, got {len(contract.feature_names)}"
+            )
+        if not {*contract.scaled} <= {*contract.feature_names} or not (
+            len(contract.scaled) == len(contract.means) == len(contract.scales)
+        ):
+            raise SchemaError("contract, scaled: expected names of columns, each with a mean and a scale")
+        return contract
 
 
 def unify(graphs: Sequence[Graph], *, scale: bool = True, fitted: int | None = None) -> tuple[Contract, list[Graph]]:

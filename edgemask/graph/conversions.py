@@ -35,8 +35,8 @@ class Conversions:
 
         Its fields `x`, `edge_index`, `y` (N or N × 1 labels, or N × C if nodes have several labels; -1 for missing),
         `edge_weight` and all `*_mask` are used. `classes`, `feature_names`, `text_columns`, `node_ids` and `name` are
-        used if they are there. Other fields, such as `edge_attr` and masks of several splits, are ignored with a
-        `GraphWarning`.
+        used if they are there. Other fields, such as `edge_attr`, are ignored with a `GraphWarning`. A
+        mask of several splits (N × S) is an error.
 
         Args:
             data: The object.
@@ -151,9 +151,9 @@ class Conversions:
         Args:
             graph: A networkx graph. The attributes of its nodes are the columns of `from_pandas`, for example features
                 and `label`; the attribute `weight` of its edges is used. Every node must have all attributes except
-                the label. The edges of an undirected graph become edges in both directions. Parallel edges of a
-                `MultiGraph` are duplicates. Nodes that are neither all integers nor
-                all text are converted to text.
+                the label. An attribute `x` with vectors of one length becomes the columns `x0`, `x1`, … The edges of
+                an undirected graph become edges in both directions. Parallel edges of a `MultiGraph` are duplicates.
+                Nodes that are neither all integers nor all text are converted to text.
             name: Name of the graph. By default `graph.name`, else `graph`.
             **options: As for `from_pandas`, except `source` and `destination`. `id` is an attribute of the nodes; by
                 default `id` if they have it, else the nodes themselves are the ids.

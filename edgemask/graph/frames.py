@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from edgemask.errors import GraphWarning, InputError, warn
+from edgemask.errors import GraphError, GraphWarning, InputError, warn
 from edgemask.graph.checks import POLICIES, Array, Checker, advice
 from edgemask.graph.columns import Table, encoded, ids_of, mask_of, one_label, plain, several_labels, unique_ids
 from edgemask.graph.structure import STRUCTURE
 from edgemask.legal import did_you_mean
+from edgemask.schema import FLAG, TEXT, Fields, Items, Maybe, check
+from edgemask.schema import Table as Of
 
 ROLES = ("id", "label", "features", "text")  # options that name columns of the nodes
 OPTIONS = (*ROLES, "source", "destination", "weight", "classes", "undirected", *POLICIES)
 NAMES = ("source", "destination")
 ENDS = (NAMES, ("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
+UNNAMED = re.compile(r"\s*|Unnamed: [0-9]+")  # columns without a name, in a file and as pandas reads them
 KEY = "edgemask"  # of `DataFrame.attrs`
+STORED = Fields(
+    {
+        "name": TEXT,
+        "columns": Items(TEXT),
+        "classes": Items(TEXT),
+        "feature_names": FLAG,
+        "text_columns": Items(TEXT),
+        "label": Maybe(TEXT),
+        "labels": Of(TEXT),
+        "masks": Of(TEXT),
+    },
+    {"packed": Items(TEXT, 2, 2)},
+)
 
 
 def graph(
@@ -53,12 +71,24 @@ def graph(
     default = isinstance(ids, pd.RangeIndex) and ids.equals(pd.RangeIndex(len(table)))
     fields["node_ids"] = None if default else ids.to_numpy(dtype=None if ids.dtype.kind == "i" else str)
     fields |= edge_fields(Table(edges, of_edges), ids, of_nodes, given) | policies
-    if fields["x"] is None:
-        number = fields["node_ids"] if fields["node_ids"] is not None else np.arange(len(table))
-        result = cls(name, **fields | {"features": kinds, "node_ids": number})
-        return result if fields["node_ids"] is not None else result.replace(node_ids=None)
-    result = cls(name, **fields)
-    return result.with_structure(*kinds) if kinds else result
+    with _named(None if places is None else of_nodes):
+        if fields["x"] is None:
+            number = fields["node_ids"] if fields["node_ids"] is not None else np.arange(len(table))
+            result = cls(name, **fields | {"features": kinds, "node_ids": number})
+            return result if fields["node_ids"] is not None else result.replace(node_ids=None)
+        result = cls(name, **fields)
+        return result.with_structure(*kinds) if kinds else result
+
+
+@contextmanager
+def _named(place: str | None) -> Iterator[None]:
+    """Prefix the message of a `GraphError` with the place of the table, if it has one."""
+    try:
+        yield
+    except GraphError as error:
+        if place is None:
+            raise
+        raise GraphError(f"{place}: {error}") from error
 
 
 def check_options(options: Iterable[str], known: Iterable[str], place: str = "") -> None:
@@ -89,6 +119,8 @@ def _nodes(table: Table, given: Mapping[str, Any]) -> tuple[dict[str, Any], Any,
     wanted = None
     if "features" in given:
         wanted = [given["features"]] if given["features"] in table.columns else names_of(given["features"])
+    if label is not None and label in (wanted or ()):
+        table.fail(f"column {label!r} holds the labels, so it cannot be a feature")
     several = [c for c in table.columns if c.startswith("label:") and c not in (wanted or ())]
     if label is not None and several and wanted is None:
         table.fail(f"expected the column {label!r} or columns label:<class>, got both")
@@ -129,6 +161,13 @@ def _features(table: Table, wanted: list[str] | None, other: set[str | None]) ->
     """Return the feature columns, and the kinds of structural features."""
     if wanted is None:
         columns = [column for column in table.columns if column not in other]
+        if unnamed := [column for column in columns if UNNAMED.fullmatch(column)]:
+            message = (
+                f"{table.place}: columns without a name are ignored: {', '.join(map(repr, unnamed))}; an index that "
+                "pandas wrote is such a column, and to_csv(path, index=False) leaves it out"
+            )
+            warn(message, GraphWarning)
+            columns = [column for column in columns if column not in unnamed]
         if not columns:
             table.fail(
                 f"no feature column; {advice('features', 'degree')} derives features from the edges (kinds: "
@@ -197,6 +236,8 @@ def _ends(table: Table, given: Mapping[str, Any], weight: str | None) -> tuple[s
         if len(options) < 2:
             raise InputError(f"{table.place}: {options[0]} is given, but not {min({*NAMES} - {*options})}; give both")
         first, second = (table.require(str(given[option]), option) for option in NAMES)
+        if first == second:
+            table.fail(f"source and destination must be two columns, got {first!r} for both")
         return first, second
     for first, second in ENDS:
         if first in table.columns and second in table.columns:
@@ -218,7 +259,8 @@ def _positions(table: Table, column: str, end: str, ids: Any, of_nodes: str) -> 
     unknown = np.flatnonzero(positions < 0)
     if len(unknown):
         value, strings = values[unknown[0]], (values.dtype == object, ids.dtype == object)
-        tail = "" if value != "" else " (it is empty)"
+        near = next((own for own in ids if _spelling(own) == _spelling(value)), None) if value != "" else None
+        tail = " (it is empty)" if value == "" else "" if near is None else f"; did you mean {plain(near)!r}?"
         if strings[0] != strings[1]:
             kinds = ("text", "integers") if strings[1] else ("integers", "text")
             tail = f"; the ids of the nodes are {kinds[0]}, but column {column!r} holds {kinds[1]}: convert one of them"
@@ -226,6 +268,11 @@ def _positions(table: Table, column: str, end: str, ids: Any, of_nodes: str) -> 
             tail = f"; no column of ids is named, so the nodes are 0 … {len(ids) - 1}: {advice('id', '…')} names it"
         table.fail(f"{end} {plain(value)!r} is not an id of {of_nodes.rpartition('/')[2]}{tail}", unknown[0])
     return positions
+
+
+def _spelling(value: Any) -> str:
+    """Return an id without spaces at its ends, leading zeros, a trailing ".0" and capital letters."""
+    return str(value).strip().removesuffix(".0").lstrip("0").casefold()
 
 
 def _check_repeats(table: Table, edges: Array, ids: Any, given: Mapping[str, Any]) -> None:
@@ -246,7 +293,7 @@ def _check_repeats(table: Table, edges: Array, ids: Any, given: Mapping[str, Any
         place = again[np.argmin(order[again + 1])]
         first, row = order[place], order[place + 1]
         table.fail(
-            f"{_arrow(edges[:, row], ids)} is a duplicate of row {table.frame.index[first]} (duplicates in total: "
+            f"{_arrow(edges[:, row], ids)} is a duplicate of row {table.row(first)} (duplicates in total: "
             f"{len(again)}); {advice('duplicates', 'merge')} merges them",
             row,
         )
@@ -346,9 +393,27 @@ def own_description(nodes: pd.DataFrame, given: Mapping[str, Any]) -> dict[str, 
 
     Options that name columns or classes have priority.
     """
-    attrs = nodes.attrs.get(KEY, {})
+    attrs = description(nodes)
     if not attrs or not {*ROLES, "classes"}.isdisjoint(given) or attrs["columns"] != list(nodes.columns):
         return {}
+    return attrs
+
+
+def description(nodes: pd.DataFrame) -> dict[str, Any]:
+    """Return what `frames` stored in the attributes of a table; nothing if it did not make the table.
+
+    Raises:
+        SchemaError: The attributes were changed.
+        GraphError: They contradict each other.
+    """
+    if not (attrs := nodes.attrs.get(KEY)):
+        return {}
+    where = f"the attribute {KEY!r} of the table"
+    check(attrs, STORED, where)
+    special = [*attrs["masks"], *attrs["labels"], *([attrs["label"]] if attrs["label"] is not None else [])]
+    several = [*attrs["labels"].values()]
+    if len({*special, *attrs["columns"]}) != len(attrs["columns"]) or (several and several != attrs["classes"]):
+        raise GraphError(f"{where}: its columns, masks and labels contradict each other")
     return dict(attrs)
 
 

@@ -30,7 +30,7 @@ def require(value: Any, name: str, what: str, kind: str) -> None:
     Raises:
         InputTypeError: It does not.
     """
-    if library(value) != name:
+    if library(value) != name or (name == "pandas" and not hasattr(value, "columns")):
         raise InputTypeError(f"{what} must be {kind}, got {described(value)}")
 
 

@@ -54,11 +54,22 @@ def _nodes(ids: list[Any], attributes: list[dict[str, Any]], columns: list[str],
                     f"graph {name!r}, nodes: node {node!r} has no attribute {column!r}, but others have; "
                     "set it at every node (None for a missing text)"
                 )
+    values = {column: [own.get(column) for own in attributes] for column in columns}
+    vectors = [column for column in columns if column != label and _are_vectors(values[column])]
+    for column in vectors:
+        parts = zip(*values.pop(column), strict=True)
+        values |= {f"{column}{i}": list(part) for i, part in enumerate(parts)}
     return pd.DataFrame(
-        {column: _column([own.get(column) for own in attributes]) for column in columns},
+        {column: _column(own) for column, own in values.items()},
         index=pd.RangeIndex(len(ids)),
-        columns=pd.Index(columns, dtype=object),
+        columns=pd.Index(list(values), dtype=object),
     )
+
+
+def _are_vectors(values: list[Any]) -> bool:
+    """Return whether all values are lists, tuples or arrays of the same length."""
+    kinds = all(isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1 for value in values)
+    return kinds and len({len(value) for value in values}) == 1
 
 
 def _column(values: list[Any]) -> Any:

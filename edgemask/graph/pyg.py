@@ -33,9 +33,17 @@ def fields(data: Data, name: str | None = None) -> dict[str, Any]:
             f"{', '.join(values) or 'none'})"
             + ("; ToSparseTensor(remove_edge_index=False) keeps it beside adj_t" if "adj_t" in values else "")
         )
-    masks = sorted(key for key, v in values.items() if key.endswith("_mask") and np.ndim(v) != 2)
+    masks = sorted(key for key in values if key.endswith("_mask"))
+    for key in masks:
+        if np.ndim(values[key]) == 2:  # without it, labels outside the split would be used
+            raise GraphError(
+                f"graph {name!r}, {key}: expected one value per node, got several splits of shape "
+                f"{tuple(values[key].shape)}; data.{key} = data.{key}[:, 0] chooses the first one"
+            )
     if ignored := sorted(values.keys() - KNOWN - {*masks}):
-        message = f"graph {name!r}: a Graph cannot store {', '.join(ignored)}; the data is ignored"
+        weights = "edge_attr" in ignored and values.get("edge_weight") is None
+        hint = "; if edge_attr holds weights, store them as data.edge_weight" if weights else ""
+        message = f"graph {name!r}: a Graph cannot store {', '.join(ignored)}; the data is ignored{hint}"
         warn(message, GraphWarning)
     y, names = array(values.get("y")), {field: tuple(values.get(field, ())) for field in NAMES}
     if np.ndim(y) == 2 and y.shape[1] == 1 and len(names["classes"]) != 1:  # a column of labels, not a 0/1 matrix

@@ -43,7 +43,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgemask.config import HyperParameter
-from edgemask.errors import InputError
+from edgemask.errors import CheckpointError, InputError
 from edgemask.methods.erm import ERM
 from edgemask.methods.execution import Record, floats
 from edgemask.methods.sources import Pairs, Source
@@ -154,9 +154,20 @@ class ADA(ERM):
         stored = {key: t.clone().to(self.device) for key, t in checkpoint.unpack("added", tensors).items()}
         self.added = {key.removeprefix("0/a/"): [] for key in stored if key.startswith("0/a/")}
         for name, rounds in self.added.items():
-            while f"{len(rounds)}/a/{name}" in stored:
-                rounds.append((stored[f"{len(rounds)}/a/{name}"], stored[f"{len(rounds)}/b/{name}"]))
+            while (a := stored.get(f"{len(rounds)}/a/{name}")) is not None:
+                part = f"{len(rounds)}/b/{name}"
+                b = checkpoint.check_tensor(part, stored.get(part), (None, self.num_features), torch.float32)
+                rounds.append((a, b))
         self.replays.clear()
+
+    def check_state(self, sources: Sequence[Source]) -> None:
+        """Check that graphs were added to all sources or to none, and that they have the sources' nodes."""
+        names = {source.domain.name for source in sources}
+        if self.added and (self.added.keys() != names or len({len(own) for own in self.added.values()}) > 1):
+            raise CheckpointError("the added graphs are not those of the sources")
+        for source in sources:
+            for a, b in self.added.get(source.domain.name, []):
+                checkpoint.check_tensor("added", a, (source.domain.num_nodes, len(b)), torch.float32)
 
 
 class TracedInput:

@@ -180,7 +180,14 @@ class Method(Execution, ABC):
         return tensors, {}
 
     def load_state(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
-        self.networks.load_state_dict(checkpoint.unpack("networks", tensors))
+        """Restore what `state` returned.
+
+        Raises:
+            CheckpointError: A tensor is missing, or has another type or shape.
+        """
+        checkpoint.load_module("networks", tensors, self.networks)
         for name, optimiser in self.optimisers.items():
             checkpoint.unpack_optimiser(f"optimiser-{name}", tensors, optimiser)
+
+    def check_state(self, sources: Sequence[Source]) -> None:
+        """Raise a `CheckpointError` if the restored state does not fit the sources. By default it always does."""

@@ -33,7 +33,7 @@ sorting of the edited edges.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -113,7 +113,7 @@ class EERM(Method):
             editor.optimiser = self.adam(editor, float(self.hparams["edit_lr"]))
             self.editors[domain.name] = editor
             if state := checkpoint.unpack(f"editor-{domain.name}", self.restored):
-                editor.load_state_dict(checkpoint.unpack("logits", state))
+                checkpoint.load_module("logits", state, editor)
                 checkpoint.unpack_optimiser("optimiser", state, editor.optimiser)
         return self.editors[domain.name]
 
@@ -130,6 +130,11 @@ class EERM(Method):
         super().load_state(tensors, numbers)
         self.editors.clear()
         self.restored = {name: t for name, t in tensors.items() if name.startswith("editor-")}
+
+    def check_state(self, sources: Sequence[Source]) -> None:
+        """Restore the generators of all sources, which checks them."""
+        for source in sources:
+            self.editor(source.domain)
 
 
 class Editor(nn.Module):

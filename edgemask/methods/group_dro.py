@@ -28,6 +28,7 @@ from edgemask.config import HyperParameter
 from edgemask.methods.erm import ERM
 from edgemask.methods.execution import Record
 from edgemask.methods.sources import Pairs, Source
+from edgemask.runtime import checkpoint
 
 
 class GroupDRO(ERM):
@@ -71,7 +72,12 @@ class GroupDRO(ERM):
     def load_state(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
         super().load_state(tensors, numbers)
-        self.log_q = tensors["log_q"].to(self.device, copy=True)
+        log_q = checkpoint.check_tensor("log_q", tensors.get("log_q"), (None,), torch.float64)
+        self.log_q = log_q.to(self.device, copy=True)
+
+    def check_state(self, sources: Sequence[Source]) -> None:
+        """Check that there is one weight per source."""
+        checkpoint.check_tensor("log_q", self.log_q, (len(sources),), torch.float64)
 
 
 STATUS = "full"

@@ -121,6 +121,12 @@ class MAT(ERM):
         self.deltas = {n: t.clone().to(self.device) for n, t in checkpoint.unpack("delta", tensors).items()}
         self.replays.clear()  # captured steps update the old perturbations
 
+    def check_state(self, sources: Sequence[Source]) -> None:
+        """Check that every source has its perturbations."""
+        shape = int(self.hparams["perturbations"]), self.num_features
+        expected = {s.domain.name: torch.empty(shape) for s in sources}
+        checkpoint.check_tensors(self.deltas, expected)
+
 
 def project(delta: Tensor, radius: float) -> Tensor:
     """Return the rows of `delta`, with rows longer than `radius` scaled to that length."""

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from edgemask.config import Recipe
 from edgemask.enrich import Cache, EnrichedGraph, Sampler, enrich
+from edgemask.errors import GraphError
 from edgemask.graph import Array, Graph
 from edgemask.nn.tensors import Edges, GraphTensors, skeleton
 
 # On a CPU, graphs with at least this many nodes are relabelled. The rows of smaller graphs stay in the CPU's caches.
 RELABELLED = 20_000
+LARGEST = 1e15  # largest magnitude of a feature: sums of squares of many such values do not overflow in float32
 ENRICHING = ("k", "clusters", "affinity", "knn_exact_up_to")  # settings that decide the enriched graph
 
 
@@ -68,8 +70,37 @@ def make_source(recipe: Recipe, graph: Graph, nodes: Array, device: torch.device
     return Source(domain, torch.tensor(nodes, device=device), sampler)
 
 
+def check_magnitude(graph: Graph) -> None:
+    """Check that no feature is so large that computations with it overflow.
+
+    Raises:
+        GraphError: A feature is too large. The message names the column, the node and the value.
+    """
+    values = graph.x.data if graph.is_sparse else graph.x
+    if values.size and max(values.max(), -values.min()) > LARGEST:
+        raise GraphError(
+            f"graph {graph.name!r}, x: {largest_feature(graph)}; a feature must be between -{LARGEST:g} and "
+            f"{LARGEST:g}, so that computations in float32 do not overflow: rescale its column"
+        )
+
+
+def largest_feature(graph: Graph) -> str:
+    """Return a text about the feature of the largest magnitude: its column, node and value."""
+    x = graph.x.tocoo() if graph.is_sparse else graph.x
+    values = x.data if graph.is_sparse else x
+    first = int(np.argmax(np.abs(values)))
+    row, column = (x.row[first], x.col[first]) if graph.is_sparse else divmod(first, x.shape[1])
+    name = graph.feature_names[column] if graph.feature_names else int(column)
+    return f"the largest feature is {name!r} of node {graph.node_name(int(row))!r}, {values.flat[first]:g}"
+
+
 def reading_domain(recipe: Recipe, graph: Graph, device: torch.device) -> GraphTensors:
-    """Return a graph's tensors for prediction: on the device or, for prediction in blocks, on the host."""
+    """Return a graph's tensors for prediction: on the device or, for prediction in blocks, on the host.
+
+    Raises:
+        GraphError: A feature is too large.
+    """
+    check_magnitude(graph)
     return GraphTensors.of(graph, device) if recipe.inference_batch is None else skeleton(graph, torch.device("cpu"))
 
 

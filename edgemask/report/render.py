@@ -14,6 +14,7 @@ from rich.text import Text
 from edgemask.errors import InputError
 from edgemask.report.comparison import MAJORITY, PUBLISHED, Cell, Comparison
 from edgemask.report.statistics import LEVEL, REFERENCE, Versus
+from edgemask.runtime.safe_text import guarded, printable
 
 NOTHING = "–"
 EQUALS_MAJORITY = "="  # mark of a cell whose scores are those of the majority class
@@ -242,13 +243,19 @@ def csv_text(c: Comparison) -> str:
             fields = list(map(csv_field, numbers))
             absent = cell.absent or ("" if cell.values or cell.failed else cell_text(cell, c.decimals))
             marks = [int(cell.equals_majority)] if c.has_majority else []
-            writer.writerow([row, column, *fields, "; ".join(cell.rules), cell.failed, absent, len(cell.keys), *marks])
+            name, title, rules, why = map(csv_cell, (row, column, "; ".join(cell.rules), absent))
+            writer.writerow([name, title, *fields, rules, cell.failed, why, len(cell.keys), *marks])
     return sink.getvalue()
 
 
 def csv_field(value: float) -> str:
     """Return a number as a CSV field: ten digits, or empty for NaN."""
     return "" if math.isnan(value) else f"{value:.10g}"
+
+
+def csv_cell(text: str) -> str:
+    """Return a text as a CSV field that no spreadsheet runs, without control characters."""
+    return str(guarded(printable(text)))
 
 
 def rich_table(c: Comparison) -> Table:
@@ -321,7 +328,7 @@ def statistics_csv(compared: Sequence[Versus]) -> str:
     writer.writerow(STATISTICS_FIELDS)
     for v in compared:
         numbers = (v.difference, v.low, v.high, v.p, v.adjusted, v.pairs, v.smallest_p)
-        writer.writerow([v.family, v.row, v.other, *map(csv_field, numbers)])
+        writer.writerow([*map(csv_cell, (v.family, v.row, v.other)), *map(csv_field, numbers)])
     return sink.getvalue()
 
 

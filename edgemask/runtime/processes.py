@@ -16,6 +16,7 @@ import torch
 
 from edgemask.errors import InputError
 from edgemask.runtime.device import cores
+from edgemask.runtime.safe_text import printable
 
 SPAWN = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
 
@@ -63,12 +64,13 @@ def prepare_worker(threads: int) -> None:
 
 
 def shorten_warnings() -> None:
-    """Print the warnings of edgemask in this process as one line, as the command line does."""
+    """Print the warnings of edgemask in this process as one line, and all without control characters."""
     usual = warnings.formatwarning
 
     def one_line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
-        own = category.__module__ == InputError.__module__
-        return f"warning: {message}\n" if own else usual(message, category, *place, **more)
+        if category.__module__ != InputError.__module__:
+            return printable(usual(message, category, *place, **more))
+        return printable(f"warning: {' '.join(str(message).splitlines())}\n")
 
     warnings.formatwarning = one_line
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from edgemask.runtime.safe_text import SafeConsole
 
 
 class Reporter(Protocol):
@@ -22,7 +22,9 @@ class Reporter(Protocol):
 
 
 @contextmanager
-def progress(label: str, *, race: bool = False, jobs: int = 1, console: Console | None = None) -> Iterator[Reporter]:
+def progress(
+    label: str, *, race: bool = False, jobs: int = 1, console: SafeConsole | None = None
+) -> Iterator[Reporter]:
     """Show the progress of a fit on standard error while the block runs.
 
     On a terminal there is a bar per stage, with loss, mean mask and time left. In a race only the current stage is
@@ -35,19 +37,23 @@ def progress(label: str, *, race: bool = False, jobs: int = 1, console: Console 
         jobs: Number of processes of the race.
         console: Where to write. By default standard error.
     """
-    console = console or Console(stderr=True)
+    console = console or SafeConsole(stderr=True)
     if not console.is_terminal:
         yield _Lines(label, race, console)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn())
+    columns = (_text("{task.description}"), BarColumn(), _text("{task.fields[note]}"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bars:
         yield _Bars(label, race, jobs, bars)
+
+
+def _text(form: str) -> TextColumn:
+    return TextColumn(form, markup=False)
 
 
 class _Lines:
     """Plain lines."""
 
-    def __init__(self, label: str, race: bool, console: Console):
+    def __init__(self, label: str, race: bool, console: SafeConsole):
         self.label, self.race, self.console = label, race, console
 
     def on_epoch(self, trainer: Any, stage: str) -> None:
@@ -61,7 +67,7 @@ class _Lines:
         self._print(f"{self.label}, {finished(name, number)}")
 
     def _print(self, line: str) -> None:
-        self.console.print(escape(line.rstrip()), highlight=False, soft_wrap=True)
+        self.console.print(line.rstrip(), soft_wrap=True)
 
 
 class _Bars:
@@ -76,14 +82,14 @@ class _Bars:
         if stage not in self.tasks:
             for other in self.tasks.values() if self.race else ():
                 self.bars.update(other, visible=False)
-            name, total = escape(f"{self.label}, {stage}"), trainer.method.recipe.epochs
+            name, total = f"{self.label}, {stage}", trainer.method.recipe.epochs
             self.tasks[stage] = self.bars.add_task(name, total=total, note="")
         self.bars.update(self.tasks[stage], completed=trainer.epoch, note=note(trainer), visible=True)
 
     def on_heat(self, name: str, number: int) -> None:
         """Print a line above the bars if there are no bars of other processes."""
         if self.jobs > 1:
-            self.bars.console.print(escape(finished(name, number)), highlight=False)
+            self.bars.console.print(finished(name, number))
 
 
 def note(trainer: Any) -> str:

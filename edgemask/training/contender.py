@@ -13,13 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgemask.errors import CheckpointError
+from edgemask.errors import CheckpointError, SchemaError
 from edgemask.graph import Array, Graph
 from edgemask.inference import Propagation, propagated
+from edgemask.legal import Legal
 from edgemask.methods.sources import Prepared
 from edgemask.metrics import score
+from edgemask.model import PROPAGATION
 from edgemask.runtime import checkpoint
 from edgemask.runtime.buffers import BufferPool
+from edgemask.schema import ANYTHING, COUNT, Fields, Items, Row, check
 from edgemask.training.candidates import Candidate
 from edgemask.training.fit import ALL, Fit
 from edgemask.training.selection import INDIFFERENCE
@@ -30,6 +33,19 @@ SAVE_SECONDS = 20.0  # time between two saved states of a training
 PATIENCE = 20  # evaluations in a row without a better score, after which a training ends
 
 OnEpoch = Callable[[Trainer, str], None]
+# The schemas of the numbers of a trainer are those of `Trainer.load_state`.
+FINAL = Fields({"task": ANYTHING, "trainer": ANYTHING})
+STATE = Fields(
+    {
+        "task": ANYTHING,
+        "epoch": COUNT,
+        "seconds": Legal(0),
+        "since_best": COUNT,
+        "curve": Items(Row((COUNT, Legal())), 1),
+        "trainers": Items(ANYTHING),
+        "best": Row((Legal(), COUNT, *PROPAGATION.schemas)),
+    }
+)
 
 
 @dataclass
@@ -204,10 +220,11 @@ class Contender:
             return trainer
         trainer = self.fit.trainer(None, keep_best=False)
         if path is not None and path.exists():
-            tensors, meta = checkpoint.read(path, "checkpoint")
+            tensors, meta = checkpoint.read(path, "checkpoint", FINAL)
             if meta["task"] != task:
                 raise CheckpointError(f"{path} is a checkpoint of another task")
-            trainer.load_state(tensors, meta["trainer"])
+            with checkpoint.unusable(path, "checkpoint"):
+                trainer.load_state(tensors, meta["trainer"])
         saved = time.monotonic()
         while trainer.epoch < self.best.epoch:
             trainer.step()
@@ -221,7 +238,8 @@ class Contender:
         return trainer
 
     def save(self, path: Path, task: Mapping[str, Any]) -> None:
-        """Write the state to a file, from which `load` continues exactly."""
+        """Write the state after an evaluation to a file, from which `load` continues exactly."""
+        assert self.best is not None
         tensors: dict[str, Tensor] = {}
         numbers: dict[str, Any] = {
             "task": dict(task), "epoch": self.epoch, "seconds": self.seconds, "since_best": self.since_best,
@@ -231,11 +249,10 @@ class Contender:
             own, plain = trainer.state()
             tensors |= {f"trainer-{i}/{name}": t for name, t in own.items()}
             numbers["trainers"].append(plain)
-        if self.best is not None:
-            how = self.best.propagation
-            numbers["best"] = [self.best.score, self.best.epoch, how.alpha, how.of]
-            tensors |= {f"best-weights/{name}": t for name, t in self.best.weights.items()}
-            tensors |= {f"best-predictions/{n}": torch.from_numpy(p) for n, p in self.best.predictions.items()}
+        how = self.best.propagation
+        numbers["best"] = [self.best.score, self.best.epoch, how.alpha, how.of]
+        tensors |= {f"best-weights/{name}": t for name, t in self.best.weights.items()}
+        tensors |= {f"best-predictions/{n}": torch.from_numpy(p) for n, p in self.best.predictions.items()}
         checkpoint.write(path, "contender", tensors, numbers)
 
     def load(self, path: Path, task: Mapping[str, Any]) -> None:
@@ -244,17 +261,30 @@ class Contender:
         Raises:
             CheckpointError: The file is damaged, or holds the state of another task.
         """
-        tensors, numbers = checkpoint.read(path, "contender")
+        tensors, numbers = checkpoint.read(path, "contender", STATE)
         if numbers["task"] != dict(task):
             raise CheckpointError(f"{path} is a checkpoint of another task")
+        with checkpoint.unusable(path, "contender"):
+            self._load(tensors, numbers)
+
+    def _load(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         self._open()
+        check(numbers["trainers"], Items(ANYTHING, len(self.trainers), len(self.trainers)), "trainers")
         for i, (trainer, plain) in enumerate(zip(self.trainers, numbers["trainers"], strict=True)):
             trainer.load_state(checkpoint.unpack(f"trainer-{i}", tensors), plain)
         self.epoch, self.seconds, self.since_best = numbers["epoch"], numbers["seconds"], numbers["since_best"]
         self.curve = dict(numbers["curve"])
-        if "best" in numbers:
-            value, epoch, alpha, of = numbers["best"]
-            predictions = {n: t.numpy() for n, t in checkpoint.unpack("best-predictions", tensors).items()}
-            weights = checkpoint.unpack("best-weights", tensors)
-            on_device = {n: t.to(self.fit.device) for n, t in weights.items()}
-            self.best = BestEvaluation(value, epoch, Propagation(alpha, of), predictions, on_device)
+        if {trainer.epoch for trainer in self.trainers} != {self.epoch}:
+            raise SchemaError(f"epoch: the trainings have ended at other epochs than {self.epoch}")
+        value, epoch, alpha, of = numbers["best"]
+        if max(self.curve) != self.epoch or epoch not in self.curve or Propagation(alpha, of) not in self.ways:
+            raise SchemaError("best: expected an evaluated epoch, and a propagation of the recipe")
+        predictions, graphs = checkpoint.unpack("best-predictions", tensors), self.scored_graphs()
+        checkpoint.check_tensors(predictions, {n: torch.empty(g.num_nodes, g.num_classes) for n, g in graphs.items()})
+        weights = checkpoint.unpack("best-weights", tensors)
+        checkpoint.check_tensors(
+            weights, self.trainers[0].method.networks.state_dict() if self.rule.scores_epochs else {}
+        )
+        on_device = {n: t.to(self.fit.device) for n, t in weights.items()}
+        arrays = {n: t.numpy() for n, t in predictions.items()}
+        self.best = BestEvaluation(value, epoch, Propagation(alpha, of), arrays, on_device)

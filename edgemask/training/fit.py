@@ -10,20 +10,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgemask._version import __version__
 from edgemask.config import Recipe
 from edgemask.enrich import Cache
-from edgemask.errors import CheckpointError, InputError
+from edgemask.errors import CheckpointError, InputError, SchemaError
 from edgemask.graph import Graph
 from edgemask.methods.base import Method
 from edgemask.methods.sources import Prepared
 from edgemask.runtime import checkpoint
 from edgemask.runtime.distributed import World, place, processes
 from edgemask.runtime.threads import threads_for
+from edgemask.schema import ANYTHING, NUMBER, Fields, Table, check, short
 from edgemask.seeds import derive
 from edgemask.training.selection import Choice, check_sources, resolve_rule
 from edgemask.training.trainer import EvalGraph, Trainer
 
 ALL = "all sources"  # name of the stage that trains on all sources
+TASK = Fields({"recipe": Table(ANYTHING)}, others=True)
+STATE = Fields({"task": TASK, "held_out": Table(Table(NUMBER)), "trainer": ANYTHING})  # `Trainer` has its schema
 
 
 class Fit:
@@ -137,7 +141,8 @@ class Fit:
         for stage in stages[len(self.held_out) :]:
             trainer = self.trainer(stage)
             if resumed is not None:
-                trainer.load_state(*resumed)
+                with checkpoint.unusable(self.path or "", "checkpoint"):
+                    trainer.load_state(*resumed)
                 resumed = None
             while not trainer.done:
                 trainer.step()
@@ -153,6 +158,7 @@ class Fit:
     def _task(self) -> dict[str, Any]:
         """Return everything that makes two fits the same. A checkpoint of another task is refused."""
         return {
+            "version": __version__,
             "recipe": self.recipe.to_json(),
             "method": getattr(self.make, "__name__", str(self.make)),
             "sources": [[g.name, g.hash] for g in self.sources],
@@ -178,14 +184,20 @@ class Fit:
         """Return a trainer's state, if there is one, and the held-out scores of the stages before it."""
         if self.path is None or not self.path.exists():
             return None, {}
-        tensors, meta = checkpoint.read(self.path, "checkpoint")
+        tensors, meta = checkpoint.read(self.path, "checkpoint", STATE)
         theirs, ours = _flatten(meta["task"]), _flatten(self._task())
-        for key in theirs | ours:
-            if theirs.get(key) != ours.get(key):
+        for key, own in ours.items():
+            if (other := theirs.get(key)) != own:
                 raise CheckpointError(
-                    f"{self.path} is a checkpoint of another task: its {key} is {theirs.get(key)}, here {ours.get(key)}"
+                    f"{self.path} is a checkpoint of another task: its {key} is {short(other)}, here {short(own)}"
                 )
-        return (tensors, meta["trainer"]), meta["held_out"]
+        with checkpoint.unusable(self.path, "checkpoint"):
+            ended = self.stages[: len(meta["held_out"])]
+            scores = Fields(dict.fromkeys(map(repr, self.recipe.alpha), NUMBER))
+            check(meta["held_out"], Fields(dict.fromkeys(map(str, ended), scores)), "held_out")
+            if len(ended) == len(self.stages):
+                raise SchemaError("held_out: all stages have ended, and none is left to continue")
+        return (tensors, meta["trainer"]), {str(stage): meta["held_out"][stage] for stage in ended}
 
 
 def _flatten(task: Mapping[str, Any]) -> dict[str, Any]:

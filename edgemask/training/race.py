@@ -21,18 +21,29 @@ from typing import Any
 import numpy as np
 import torch
 
+from edgemask._version import __version__
 from edgemask.coverage import GraphSummary
 from edgemask.enrich import Cache
-from edgemask.errors import CheckpointError, InputError, MetricError, RaceWarning, WorkerLostError, warn
+from edgemask.errors import (
+    CheckpointError,
+    InputError,
+    MetricError,
+    RaceWarning,
+    SchemaError,
+    WorkerLostError,
+    warn,
+)  # fmt: skip
 from edgemask.graph import Array, Graph
 from edgemask.inference import Member, Propagation, tempered
+from edgemask.legal import Legal
 from edgemask.methods.edgemask import Game
 from edgemask.metrics import score, scored_nodes
-from edgemask.model import Expected, Model, Standing
+from edgemask.model import PROPAGATION, STANDING, Expected, Model, Standing
 from edgemask.runtime import checkpoint
 from edgemask.runtime.atomic import remove_leftovers, replacing, temporary_folder
 from edgemask.runtime.distributed import started
 from edgemask.runtime.processes import Inline
+from edgemask.schema import ANYTHING, FLAG, NUMBER, TEXT, Fields, Items, Table, check
 from edgemask.training.calibration import fit_temperature
 from edgemask.training.candidates import AUTO_RECIPE, Candidate
 from edgemask.training.fit import Fit
@@ -40,7 +51,7 @@ from edgemask.training.heat import Heat, OnEpoch, Result, Task, forget_graphs, r
 from edgemask.training.naming import Canonical
 from edgemask.training.selection import SOURCE_VAL, SelectionRule, Split, check_sources, resolve_rule
 from edgemask.training.trainer import Trainer
-from edgemask.training.uncertainty import replicates, standard_error
+from edgemask.training.uncertainty import GROUPS, replicates, standard_error
 
 ROUNDS = (0.1, 0.3, 1.0)  # share of the epochs at the end of each round
 # A candidate stops if it is behind by more than both, standard errors and score, even if its score goes on rising.
@@ -53,6 +64,22 @@ RESERVE = 1.5  # safety factor of the predicted time of the final training
 MAJORITY = "majority class"
 FEWEST = 30  # a race needs at least this many scored nodes
 FALLBACK = "erm-sage:epochs=200"  # the candidate that is trained if scores mean nothing
+
+RESULT = Fields(
+    {"score": Legal(), "epoch": Legal(1, 2**62, whole=True), "propagation": PROPAGATION, "gain": NUMBER}
+    | {"trained": Legal(1, 2**62, whole=True), "ended": FLAG, "seconds": Legal(0), "held": FLAG}
+)
+STATE = Fields(
+    {
+        "task": ANYTHING,
+        "round": Legal(1, len(ROUNDS), whole=True),
+        "racing": Items(TEXT),
+        "standings": Items(STANDING),
+        "results": Table(RESULT),
+        "notes": Items(TEXT),
+        "spent": Legal(0),
+    }
+)
 
 
 class Race:
@@ -515,6 +542,7 @@ class Race:
             "validation": [g.hash for g in self.task.validation],
             "metric": self.task.metric,
             "seed": self.task.seed,
+            "version": __version__,
         }
 
     def _save(self, racing: list[str]) -> None:
@@ -554,20 +582,42 @@ class Race:
         path = self.folder / "race.ckpt"
         if not path.exists():
             return list(self.candidates)
-        tensors, meta = checkpoint.read(path, "race")
+        tensors, meta = checkpoint.read(path, "race", STATE)
         if meta["task"] != self._described():
             raise CheckpointError(f"{path} is the state of another race: use another folder, or remove it")
+        with checkpoint.unusable(path, "race"):
+            return self._load(tensors, meta)
+
+    def _load(self, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> list[str]:
         self.round, self.notes, self.spent = meta["round"], meta["notes"], meta["spent"]
         self.standings = {s["name"]: Standing(**s) for s in meta["standings"]}
+        if list(self.standings) != list(self.candidates):
+            raise SchemaError("standings: expected one of each candidate")
+        if not meta["results"].keys() <= self.candidates.keys():
+            raise SchemaError("results: expected names of candidates")
         for name, own in meta["results"].items():
-            arrays = {
-                kind: {n: t.numpy() for n, t in checkpoint.unpack(f"{name}/{kind}", tensors).items()}
-                for kind in ("predictions", "replicates")
-            }
+            arrays = {kind: self._arrays(name, kind, tensors) for kind in ("predictions", "replicates")}
             alpha, of = own["propagation"]
             self.results[name] = Result(**own | arrays | {"propagation": Propagation(alpha, of)})
+        check(meta["racing"], Items(Legal(choices=(*self.results,)), most=len(self.results)), "racing")
         racing: list[str] = meta["racing"]
+        for name in racing:
+            if not self._path(name).exists():
+                raise SchemaError(f"racing: {self._path(name)}, the state of {name}, is missing")
         return racing
+
+    def _arrays(self, name: str, kind: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+        """Return the saved predictions or replicates of a candidate by graph."""
+        found, expected = checkpoint.unpack(f"{name}/{kind}", tensors), dict[str, torch.Tensor]()
+        for graph, own in self._scored_graphs().items():
+            groups = min(GROUPS, int(scored_nodes(own).sum()))
+            shape, dtype = {
+                "predictions": ((own.num_nodes, own.num_classes), torch.float32),
+                "replicates": ((groups,), torch.float64),
+            }[kind]
+            expected[graph] = torch.empty(shape, dtype=dtype)
+        checkpoint.check_tensors(found, expected)
+        return {graph: t.numpy() for graph, t in found.items()}
 
     # ---- names ---------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import numpy as np
 from edgemask.config import Recipe
 from edgemask.errors import GraphError, InputError
 from edgemask.graph import Array, Graph, collect
+from edgemask.methods.sources import check_magnitude
 from edgemask.seeds import numpy_stream
 from edgemask.training.trainer import Trainer
 
@@ -204,6 +205,8 @@ def rule_of_sources(sources: Sequence[Graph]) -> SelectionRule:
 def check_sources(sources: Sequence[Graph], validation: Sequence[Graph] = (), *, one_class: bool = False) -> None:
     """Check that sources and validation graphs fit together and have labels, and sources more than one class.
 
+    Their features must not be so large that computations overflow.
+
     Args:
         sources: Graphs to train on.
         validation: Graphs used only for selection.
@@ -218,6 +221,7 @@ def check_sources(sources: Sequence[Graph], validation: Sequence[Graph] = (), *,
     for graph in (*sources, *validation):
         if graph.y is None or not graph.labelled.any():
             raise GraphError(f"graph {graph.name!r}, y: training needs labels, but it has none")
+        check_magnitude(graph)
     if one_class and len(np.unique(np.concatenate([g.first_labels[g.first_labels >= 0] for g in sources]))) > 1:
         return
     for graph in sources:

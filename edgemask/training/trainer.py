@@ -12,9 +12,10 @@ from torch import Tensor
 
 from edgemask.config import Recipe
 from edgemask.enrich import Cache
-from edgemask.errors import CollapseWarning, DivergenceError, warn
+from edgemask.errors import CheckpointError, CollapseWarning, DivergenceError, SchemaError, warn
 from edgemask.graph import Array, Graph
 from edgemask.inference import raw_logits, reading_edges, smoothed
+from edgemask.legal import Legal
 from edgemask.methods.base import Method, Source
 from edgemask.methods.edgemask import collapsed
 from edgemask.methods.execution import seeded
@@ -23,6 +24,7 @@ from edgemask.nn.tensors import Edges, GraphTensors
 from edgemask.runtime import checkpoint
 from edgemask.runtime.buffers import BufferPool, from_pool
 from edgemask.runtime.precision import precision
+from edgemask.schema import NUMBER, Fields, Items, Row, Table, check
 from edgemask.seeds import derive
 
 
@@ -143,9 +145,15 @@ class Trainer:
                 CollapseWarning,
             )
 
+    @property
+    def _averages(self) -> bool:
+        """Whether the weights are averaged at this epoch."""
+        recipe = self.method.recipe
+        return bool(recipe.average) and self.epoch > int(recipe.average_from * recipe.epochs)
+
     def _update_average(self) -> None:
         recipe = self.method.recipe
-        if not recipe.average or self.epoch <= int(recipe.average_from * recipe.epochs):
+        if not self._averages:
             return
         now = self.method.networks.state_dict()
         if self.average is None:
@@ -205,15 +213,41 @@ class Trainer:
         return tensors, {"epoch": self.epoch, "history": self.history, "method": numbers, "best": best_numbers}
 
     def load_state(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
+        """Restore what `state` returned.
+
+        Raises:
+            SchemaError: The numbers do not fit the recipe.
+            CheckpointError: The tensors do not fit the method, its sources or the numbers.
+        """
+        check(numbers, self._schema(), "trainer")
+        self.epoch, self.history = numbers["epoch"], list(numbers["history"])
+        if [record.get("epoch") for record in self.history] != list(range(1, self.epoch + 1)):
+            raise SchemaError(f"trainer, history: expected one record for each of {self.epoch} epochs")
         on_device = {name: t.to(self.method.device) for name, t in tensors.items()}
         self.method.load_state(checkpoint.unpack("method", tensors), numbers["method"])
-        self.epoch, self.history = int(numbers["epoch"]), list(numbers["history"])
+        self.method.check_state(self.sources)
         self.average = checkpoint.unpack("average", on_device) or None
         self.best = {
             float(a): BestState(value, epoch, checkpoint.unpack(f"best-{a}", on_device))
             for a, (value, epoch) in numbers["best"].items()
         }
+        if (self.average is not None) != self._averages:
+            raise CheckpointError("tensors average/… do not fit the recipe")
+        for weights in [self.average or {}] * self._averages + [best.weights for best in self.best.values()]:
+            checkpoint.check_tensors(weights, self.method.networks.state_dict())
+
+    def _schema(self) -> Fields:
+        """Return the schema of the numbers that `state` returns."""
+        recipe, method_numbers = self.method.recipe, self.method.state()[1]
+        best = Row((NUMBER, Legal(1, recipe.epochs, whole=True)))
+        return Fields(
+            {
+                "epoch": Legal(0, recipe.epochs, whole=True),
+                "history": Items(Table(NUMBER), most=recipe.epochs),
+                "method": Fields(dict.fromkeys(method_numbers, Legal())),
+                "best": Fields({}, dict.fromkeys(map(repr, recipe.alpha), best)),
+            }
+        )
 
 
 def collapse_advice(recipe: Recipe) -> str:

@@ -144,7 +144,7 @@ def test_messages_are_judged(message: str, fault: str, tmp_path: Path) -> None:
 
 def test_a_case_can_be_written_and_read(tmp_path: Path) -> None:
     case = Case("npz", {"a/b": b"1", "c": b"2"}, {"c": b"3"}, sealed=True)
-    write_case(tmp_path, case)
+    write_case(tmp_path, case, "crash in read")
     assert read_case(tmp_path) == case
     assert (tmp_path / DESCRIPTION).is_file()
 
@@ -160,10 +160,13 @@ def test_valid_inputs_are_accepted() -> None:
 
 
 def test_past_findings_stay_mended() -> None:
+    findings, cases = {}, dict(corpus())
     with Worker({t.name: t for t in TARGETS}, {}) as worker:
-        for name, case in corpus():
-            outcome = worker.run(case)
-            assert not outcome.is_finding, (name, outcome)
+        for name, case in cases.items():
+            if (outcome := worker.run(case)).is_finding:
+                findings[name] = outcome
+    assert len(cases) > 50
+    assert not findings
 
 
 @pytest.mark.slow

@@ -1,58 +1,56 @@
-"""The demo on small graphs: scores of every method, the table, the picture."""
+"""The demo on small graphs: the choice of the default, the scores, the verdict and the picture."""
 
 from __future__ import annotations
 
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
+from edgemask import EdgeMaskClassifier, benchmark
 from edgemask.cli import app, demo
 from edgemask.errors import InputError
-from edgemask.methods.registry import method_spec
-from edgemask.report.render import rich_table
+from edgemask.metrics import score
+from edgemask.runtime.safe_text import SafeConsole
+
+SMALL = {"epochs": 3, "hidden": 8, "k": 3, "clusters": 5, "mask_projection": 8, "mask_hidden": 8}
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory):
-    """Return text, records and picture of one short demo."""
-    console, picture = Console(file=io.StringIO(), width=100), tmp_path_factory.mktemp("demo") / "out" / "demo.png"
-
-    def short(name: str):
-        r = method_spec(name).recipe
-        return r.replace(epochs=3, hidden=8, k=min(r.k, 3), clusters=min(r.clusters, 5), alpha=r.alpha[:2])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "demo_recipe", short)
-        groups, table = demo.run_demo(console, picture, seed=1, nodes=150)
-    console.print(rich_table(table))
-    return console.file.getvalue(), groups, picture
+def shown():
+    """Return the fields of a short demo."""
+    return demo.run_demo(SafeConsole(file=io.StringIO()), seed=1, nodes=80, **SMALL)
 
 
-def test_every_method_is_scored_only_on_the_unseen_domain(shown):
-    _, groups, _ = shown
-    assert tuple(groups) == demo.METHODS
-    for name, (record,) in groups.items():
-        assert record["method"] == name
-        assert record["protocol"]["sources"] == ("alpha", "beta")
-        assert list(record["metrics"]) == ["gamma"]
-        assert record["seed"] == record["options"]["seed"] == 1
+def test_the_default_and_its_references_are_scored_on_the_unseen_graph(shown):
+    assert list(shown["scores"]) == ["auto", "erm-mlp", "erm-gcn", "majority class"]
+    graphs = benchmark("synthetic").load(nodes=80, seed=1)
+    mlp = EdgeMaskClassifier("erm-mlp", seed=1, device="cpu", **SMALL).fit([graphs["alpha"], graphs["beta"]])
+    assert shown["scores"]["erm-mlp"] == mlp.score(graphs["gamma"])
 
 
-def test_the_table_names_the_selection_rules(shown):
-    text, groups, _ = shown
-    for name in groups:
-        assert f"trained {name}" in text
-    assert "the unseen domain gamma" in text
-    assert "last" in text
-    assert "leave-one-source-out" in text
+def test_the_majority_class_is_that_of_the_sources():
+    graphs = benchmark("synthetic").load(nodes=80, seed=1)
+    a, b, target = graphs["alpha"], graphs["beta"], graphs["gamma"]
+    labels = [*a.first_labels, *b.first_labels]
+    most = max(set(labels), key=labels.count)
+    p = [[float(c == most) for c in range(target.num_classes)]] * target.num_nodes
+    assert demo.majority([a, b], target) == score(["micro_f1"], target, np.array(p))["micro_f1"]
 
 
-def test_the_picture_is_written(shown):
-    picture: Path = shown[2]
-    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+def test_the_verdict_has_every_score(shown):
+    for value in shown["scores"].values():
+        assert f"{100 * value:.1f}" in shown["verdict"]
+    own, expected = shown["scores"]["auto"], shown["expected"]
+    inside = expected["low"] <= own <= expected["high"]
+    assert ("as expected" in shown["verdict"]) == inside
+
+
+def test_the_picture_is_written(shown, tmp_path: Path):
+    demo.draw(shown, tmp_path / "out" / "demo.png")
+    assert (tmp_path / "out" / "demo.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 def test_a_picture_of_an_unknown_format_is_refused_before_the_work():
@@ -61,6 +59,10 @@ def test_a_picture_of_an_unknown_format_is_refused_before_the_work():
     assert "out/demo.txt: the file name of the picture must end in .png, .svg, .pdf" in str(result.exception)
 
 
-def test_the_demo_trains_half_as_many_epochs_as_a_benchmark():
-    for name in demo.METHODS:
-        assert demo.demo_recipe(name) == method_spec(name).recipe.replace(epochs=method_spec(name).recipe.epochs // 2)
+def test_the_text_ends_with_what_to_type_next(shown, capsys):
+    demo.print_demo(shown | {"picture": Path("out/demo.png")})
+    text = capsys.readouterr().out
+    assert "majority class" in text
+    assert "leave-one-source-out" in text
+    assert shown["verdict"] in text
+    assert text.strip().splitlines()[-1] == demo.NEXT

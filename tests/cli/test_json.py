@@ -16,22 +16,24 @@ from typer.testing import CliRunner
 
 from edgemask import __version__
 from edgemask.cli import app, main
+from edgemask.cli.demo import run_demo
 from edgemask.cli.json_output import json_value, output
 from edgemask.data import BENCHMARKS, write_graph
 from edgemask.data.synthetic import demo_family
 from edgemask.errors import GraphWarning
-from edgemask.methods.registry import METHODS, method_spec
+from edgemask.methods.registry import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("epochs=3", "clusters=5", "k=3", "hidden=8", "mask_projection=8", "mask_hidden=8", "alpha=0,0.5")
 SETS = [part for setting in TINY for part in ("--set", setting)]
 NULL = type(None)
 TABLE = {"name": str, "title": str, "rows": list, "columns": list, "cells": list}
+MODEL: dict[str, Any] = {
+    "metric": str, "seed": int, "classes": list, "rule": str, "leaderboard": list, "members": list,
+    "expected": (dict, NULL), "notes": list,
+}  # fmt: skip
 SCHEMAS: dict[str, dict[str, Any]] = {
-    "fit": {
-        "model": str, "method": str, "metric": str, "seed": int, "classes": list, "rule": str, "leaderboard": list,
-        "members": list, "expected": (dict, NULL), "notes": list,
-    },
+    "fit": {"model": str, "method": str, **MODEL},
     "predict": {"model": str, "graphs": list},
     "evaluate": {
         "model": str, "graph": str, "name": str, "nodes": int, "scores": dict, "majority": dict, "metric": str,
@@ -52,7 +54,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "reproduce": {"suites": list, "report": (str, NULL)},
     "report": {"output": str, "records": int, "bytes": int},
     "slurm": {"output": str, "command": str, "runs": int},
-    "demo": {"table": dict, "picture": str},
+    "demo": {**MODEL, "target": str, "scores": dict, "verdict": str, "picture": str},
     "version": {},
 }  # fmt: skip
 
@@ -144,7 +146,7 @@ def test_a_bug_is_a_document_too(monkeypatch, capsys):
     def fail(*_: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("edgemask.cli.bench.run_demo", fail)
+    monkeypatch.setattr("edgemask.cli.demo.run_demo", fail)
     status, found, err = complaint(monkeypatch, capsys, "demo", "--json")
     assert status == 70
     assert found["error"]["type"] == "KeyError"
@@ -290,11 +292,10 @@ def test_bench(tmp_path: Path):
 
 @pytest.mark.slow
 def test_demo(monkeypatch, tmp_path: Path):
-    def short(name: str):
-        recipe = method_spec(name).recipe
-        return recipe.replace(epochs=2, hidden=8, k=min(3, recipe.k), clusters=min(5, recipe.clusters))
+    def short(console, seed):
+        return run_demo(console, seed, nodes=80, epochs=2, hidden=8, k=3, clusters=5)
 
-    monkeypatch.setattr("edgemask.cli.demo.demo_recipe", short)
+    monkeypatch.setattr("edgemask.cli.demo.run_demo", short)
     found = document("demo", "demo", "--picture", "demo.png")
-    assert found["table"].keys() == TABLE.keys()
+    assert list(found["scores"]) == ["auto", "erm-mlp", "erm-gcn", "majority class"]
     assert (tmp_path / found["picture"]).exists()

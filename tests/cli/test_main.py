@@ -52,7 +52,7 @@ def failing(monkeypatch, run):
         def fail(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr("edgemask.cli.bench.run_demo", fail)
+        monkeypatch.setattr("edgemask.cli.demo.run_demo", fail)
         return run(*(arguments or ("demo",)))
 
     return call
@@ -108,6 +108,7 @@ def test_an_unknown_command_is_named(run):
     assert "No such command 'nope'" in err
     assert "did you mean 'predict'?" in run("predct")[2]
     assert "did you mean '--seed'?" in run("demo", "--sede", "1")[2]
+    assert "did you mean '--model'?" in run("fit", "a.npz", "--modle", "m")[2]  # not --method
 
 
 # ---- errors ----------------------------------------------------------------------------------------------

@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 from rich.table import Table
+from rich.text import Text
 from typer.testing import CliRunner
 
 from edgemask import EdgeMaskClassifier
 from edgemask.cli import app
 from edgemask.cli.common import check_inputs, reading, writable_folder
-from edgemask.cli.console import SafeConsole, printable
 from edgemask.cli.fit import how_to_continue
 from edgemask.data import write_graph
 from edgemask.data.synthetic import demo_family
 from edgemask.errors import EdgemaskError, FileError, InputError
+from edgemask.runtime.safe_text import SafeConsole, printable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,19 +46,21 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[by
 def test_control_characters_are_escaped():
     assert printable("a\x1b[2J\x07\x9b\x7f\r") == "a\\x1b[2J\\x07\\x9b\\x7f\\x0d"
     assert printable("α\tβ\nγ") == "α\tβ\nγ"
+    assert printable("a\u202ebc\u2066\u2028") == "a\\u202ebc\\u2066\\u2028"
 
 
 def test_a_console_escapes_control_characters_in_texts_and_tables_but_not_its_own_styles():
     console = SafeConsole(file=io.StringIO(), force_terminal=True, color_system="standard", width=60)
     table = Table("class")
     table.add_row("x\x1b[2J\x9b1m")
-    console.print("[red]y\x1b]0;title\x9c[/]", table, highlight=False)
+    console.print(Text("y\x1b]0;title\x9c", "red"), "[bold]b[/nope] :bomb:", table)
     text = console.file.getvalue()
     assert "\x1b[2J" not in text
     assert "\x1b]" not in text
     assert "\x9b" not in text
     assert "\\x1b]0;title\\x9c" in text
     assert "\x1b[31m" in text  # red
+    assert "[bold]b[/nope] :bomb:" in text
 
 
 @pytest.mark.slow
@@ -209,7 +212,7 @@ main()
 )
 def test_problems_are_found_before_anything_is_read_or_run(monkeypatch, tmp_path: Path, arguments, why):
     (tmp_path / "a.npz").write_bytes(b"not a graph")
-    for place in ("bench.run_tasks", "reproduce.run_tasks", "bench.run_demo"):
+    for place in ("bench.run_tasks", "reproduce.run_tasks", "demo.run_demo"):
         monkeypatch.setattr(f"edgemask.cli.{place}", lambda *_, **__: pytest.fail("it ran"))
     monkeypatch.setattr("edgemask.estimator.EdgeMaskClassifier.load", lambda *_, **__: pytest.fail("it loaded"))
     for place in ("fit", "plan"):

@@ -63,7 +63,7 @@ def test_degrees_beyond_the_last_column_share_it(tmp_path: Path) -> None:
     [
         ({"edges": "10 40\n"}, "edges: node 40 is not in labels"),
         ({"edges": "10\n"}, "edges: expected lines of two integers"),
-        ({"edges": "10 x\n"}, "edges: could not convert string"),
+        ({"edges": "10 x\n"}, r"edges: the file is damaged \(ValueError: could not convert string"),
         ({"labels": "10 0\n20 4\n30 1\n"}, "labels: classes must be 0 … 3, got 0 … 4"),
         ({"labels": "10 0\n20 1\n30 1\n10 2\n"}, "labels: node 10 has several rows"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemask.data import csv_folder, files
-from edgemask.errors import GraphError, InputError, InputTypeError, MissingDependencyError
+from edgemask.data import csv_folder, files, read_graph
+from edgemask.errors import GraphError, InputError, InputTypeError, LimitError, MissingDependencyError
 from edgemask.graph import Graph
 
 FEW = settings(max_examples=25, deadline=None)
@@ -214,7 +215,7 @@ def test_npz_missing_field(tmp_path: Path, field: str) -> None:
         ({"info": "[" * 50_000}, r"info: not valid JSON \(it is nested too deeply\)"),
         ({"info": '{"name": "a", "classes": [], "masks": [], "x": 1}'}, "info: unknown key 'x'"),
         ({"masks": np.ones((1, 3), dtype=bool)}, r"masks: expected 0 rows, one per name in info, got shape \(1, 3\)"),
-        ({"x_indices": np.array([0, 1, 9], dtype=np.int32)}, "'small', x: is not a valid csr matrix"),
+        ({"x_indices": np.array([0, 1, 9], dtype=np.int32)}, "are not a valid CSR matrix: indices must be"),
         ({"x_indices": np.array([0, 1, 0.5])}, "field 'x_indices': expected integers with 1 dimensions, got float64"),
         ({"x_indptr": np.array([0, 1], dtype=np.int32)}, "x_indptr and x_shape are not a valid CSR matrix"),
         ({"edges": np.array([[0], [3]])}, r"'small', edges: edge 0 is \(0, 3\)"),
@@ -378,3 +379,26 @@ def test_read_graph_converts_objects(tmp_path: Path) -> None:
         files.read_graph(graph, undirected=True)
     with pytest.raises(InputTypeError, match=r"^expected a Graph, .*; got int 5$"):
         files.read_graph(5)
+
+
+def test_a_graph_that_is_too_wide_for_any_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("id,features\n0,999999999:1\n1,\n")
+    (tmp_path / "edges.csv").write_text("source,destination\n0,1\n")
+    with pytest.raises(LimitError, match=r"a model of its 1,000,000,000 features would take 59\.6 GiB"):
+        read_graph(tmp_path)
+    for width in (10**30, -5):
+        (tmp_path / "graph.json").write_text(json.dumps({"features": width}))
+        with pytest.raises(GraphError, match=rf"graph\.json, features: expected 1 … 2147483647 columns, got {width}"):
+            read_graph(tmp_path)
+
+
+def test_a_flag_in_cells_is_refused(tmp_path: Path) -> None:
+    fields = {
+        "network": np.eye(2, k=1),
+        "attrb": np.eye(2),
+        "group": np.eye(2),
+        "multilabel": np.array([[], "x"], object),
+    }
+    scipy.io.savemat(tmp_path / "g.mat", fields)
+    with pytest.raises(GraphError, match=r"g\.mat: multilabel: expected 0 or 1, got object of shape"):
+        read_graph(tmp_path / "g.mat")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,7 +16,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from typing import Any
 import pytest
 
 import edgemask
+from edgemask.data import BENCHMARKS
 from edgemask.data import store as store_module
 from edgemask.data.store import File, Store
 from edgemask.enrich import default_cache
@@ -31,6 +34,7 @@ BODY = bytes(range(256)) * 4
 RIGHT = "sha256:" + hashlib.sha256(BODY).hexdigest()
 OTHER = b"x" * len(BODY)
 WRONG = "sha256:" + hashlib.sha256(OTHER).hexdigest()
+ZEROS = "sha256:" + hashlib.sha256(bytes(64 << 20)).hexdigest()
 
 
 @dataclass
@@ -38,7 +42,8 @@ class Reply:
     """The server's reply to one request.
 
     The server announces `length` bytes (by default the length of the body; -1 announces no length) and sends the body
-    `times` times. With `stall` it then keeps the connection open without sending anything.
+    `times` times, in pieces of `piece` bytes with `pause` seconds between them. With `stall` it then keeps the
+    connection open without sending anything. `raw` replaces the whole reply, status and headers included.
     """
 
     body: bytes = BODY
@@ -47,6 +52,10 @@ class Reply:
     times: int = 1
     stall: bool = False
     barrier: threading.Barrier | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    piece: int = 1 << 30
+    pause: float = 0.0
+    raw: bytes = b""
 
 
 @dataclass
@@ -56,6 +65,7 @@ class Origin:
     address: str = ""
     replies: dict[str, list[Reply]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    sent: int = 0
     over: threading.Event = field(default_factory=threading.Event)
 
     def file(self, *replies: Reply, checksum: str = RIGHT, size: int | None = None) -> File:
@@ -77,14 +87,22 @@ def origin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Origin]:
             reply = queue.pop(0) if len(queue) > 1 else queue[0]
             if reply.barrier:
                 reply.barrier.wait(5)
-            self.send_response(reply.status)
-            if reply.length != -1:
-                length = len(reply.body) * reply.times if reply.length is None else reply.length
-                self.send_header("Content-Length", str(length))
-            self.end_headers()
+            if not reply.raw:
+                self.send_response(reply.status)
+                if reply.length != -1:
+                    length = len(reply.body) * reply.times if reply.length is None else reply.length
+                    self.send_header("Content-Length", str(length))
+                for name, value in reply.headers.items():
+                    self.send_header(name, value.replace("ADDRESS", origin.address))
+                self.end_headers()
             with contextlib.suppress(ConnectionError):  # the client may close the connection early
                 for _ in range(reply.times):
-                    self.wfile.write(reply.body)
+                    content = reply.raw or reply.body
+                    for start in range(0, len(content), reply.piece):
+                        self.wfile.write(content[start : start + reply.piece])
+                        origin.sent += min(reply.piece, len(content) - start)
+                        if origin.over.wait(reply.pause):
+                            return
             if reply.stall:
                 origin.over.wait(10)
 
@@ -233,7 +251,7 @@ def test_missing_file_is_fetched_once(tmp_path: Path, origin: Origin) -> None:
 @pytest.mark.parametrize(
     ("reply", "size", "attempts", "message"),
     [
-        (Reply(OTHER), None, 1, f"sent the wrong bytes: expected {RIGHT}, got {WRONG}"),
+        (Reply(OTHER), None, 1, f"sent the wrong bytes: expected {RIGHT}, at most 104,857,600 bytes, got {WRONG}"),
         (Reply(OTHER * 2), len(BODY), 1, f"expected {RIGHT}, 1,024 bytes, got 2,048 bytes"),
         (Reply(BODY[:-1]), None, 1, "got sha256:"),
         (Reply(BODY[:512], length=1024), None, 3, "the connection closed after 512 of 1,024 bytes"),
@@ -293,6 +311,241 @@ def test_offline_fetch_of_a_present_file_does_not_call_it_missing(tmp_path: Path
         Store(tmp_path, offline=True).fetch(put(tmp_path, OTHER))
 
 
+# ---- a hostile origin ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 302 Found\r\nLocation: ADDRESS/file\r\nX: "],
+    ids=["body", "headers", "headers of a redirect"],
+)
+def test_a_drip_of_bytes_ends_at_the_time_limit(tmp_path: Path, origin: Origin, raw: bytes) -> None:
+    file = origin.file(Reply(piece=1, pause=0.05, raw=raw and raw + b"x" * 1000), size=len(BODY))
+    start = time.monotonic()
+    with pytest.raises(DataError, match=r"could not be downloaded from http://\S+ within 1 s: \d+ bytes arrived") as e:
+        Store(tmp_path, timeout=0.5, grace=1).get(file)
+    assert RIGHT in str(e.value)
+    assert time.monotonic() - start < 10
+    assert content(tmp_path) == {}
+
+
+def test_a_slow_download_within_the_time_limit_succeeds(tmp_path: Path, origin: Origin) -> None:
+    Store(tmp_path, timeout=0.5).get(origin.file(Reply(piece=100, pause=0.05), size=len(BODY)))
+    assert content(tmp_path) == {"sub/file.bin": BODY}
+
+
+@pytest.mark.parametrize("size", [len(BODY), None])
+@pytest.mark.parametrize("headers", [{}, {"Transfer-Encoding": "chunked"}])
+def test_an_endless_body_is_cut_at_the_size_of_the_file(
+    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch, size: int | None, headers: dict[str, str]
+) -> None:
+    monkeypatch.setattr(store_module, "LARGEST", 1 << 20)
+    block = b"10000\r\n" + b"x" * 65536 + b"\r\n" if headers else b"x" * 65536
+    file = origin.file(Reply(block, length=-1, times=1 << 20, headers=headers), size=size)
+    with pytest.raises(DataError, match=r"sent the wrong bytes: expected sha256:\w+, (at most )?[\d,]+ bytes, got "):
+        Store(tmp_path).get(file)
+    assert origin.sent < 32 << 20  # what the buffers of the system take, besides what was read
+    assert len(origin.asked) == 1
+    assert content(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("length", "attempts", "message"),
+    [
+        (1 << 40, 1, "got 1,099,511,627,776 bytes"),
+        (1025, 1, "got 1,025 bytes"),
+        (512, 1, "512 bytes"),
+        (0, 1, "0 bytes"),
+        (-5, 0, ""),  # what is not a length is not used
+    ],
+)
+def test_a_wrong_content_length_is_noticed(
+    tmp_path: Path, origin: Origin, length: int, attempts: int, message: str
+) -> None:
+    file = origin.file(Reply(length=length), size=len(BODY))
+    if not attempts:
+        assert Store(tmp_path).get(file).read_bytes() == BODY
+        return
+    with pytest.raises(DataError, match="sent the wrong bytes") as raised:
+        Store(tmp_path, timeout=0.5).get(file)
+    assert message in str(raised.value)
+    assert len(origin.asked) == attempts
+    assert content(tmp_path) == {}
+
+
+def test_a_gzip_bomb_is_never_expanded(tmp_path: Path, origin: Origin) -> None:
+    bomb = gzip.compress(bytes(64 << 20))
+    file = origin.file(Reply(bomb, headers={"Content-Encoding": "gzip"}), size=64 << 20, checksum=ZEROS)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=rf"sent the wrong bytes: .*, got sha256:\w+, {len(bomb):,} bytes"):
+            Store(tmp_path).get(file)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    assert content(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "ADDRESS/other",
+        "ftp://127.0.0.1/f",
+        "FTP://127.0.0.1/f",
+        "//127.0.0.1:1/f",
+        "/other",
+        "other",
+        "local_file:/etc/passwd",
+    ],
+)
+def test_only_https_is_followed_after_a_redirect(tmp_path: Path, origin: Origin, target: str) -> None:
+    file = origin.file(Reply(b"", status=302, headers={"Location": target}))
+    origin.replies["/other"] = [Reply()]
+    with pytest.raises(DataError, match=r"redirects to \S+, which is not an https address") as raised:
+        Store(tmp_path).get(file)
+    for part in ("sub/file.bin", file.url, RIGHT):
+        assert part in str(raised.value)
+    assert origin.asked == ["/file"]
+    assert content(tmp_path) == {}
+
+
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "data:,x", "gopher://127.0.0.1/", "javascript:1"])
+def test_a_redirect_to_a_local_file_is_refused(tmp_path: Path, origin: Origin, target: str) -> None:
+    file = origin.file(Reply(b"", status=302, headers={"Location": target}))
+    with pytest.raises(DataError, match="is not allowed"):
+        Store(tmp_path).get(file)
+    assert content(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "target", ["https://[", "https://" + "a" * 70 + ".invalid/", "https://127.0.0.1:99999999/", "https://127.0.0.1:x/"]
+)
+def test_a_redirect_to_an_impossible_address_is_an_error(tmp_path: Path, origin: Origin, target: str) -> None:
+    file = origin.file(Reply(b"", status=302, headers={"Location": target}))
+    with pytest.raises(DataError, match=r"sub/file.bin could not be downloaded from \S+ in 3 attempts"):
+        Store(tmp_path).get(file)
+    assert content(tmp_path) == {}
+
+
+def test_redirects_in_a_loop_or_without_end_are_errors(
+    tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "REDIRECTS", ("http",))
+    file = origin.file(Reply(b"", status=302, headers={"Location": "/b"}))
+    origin.replies["/b"] = [Reply(b"", status=301, headers={"Location": "/file"})]
+    with pytest.raises(DataError, match=r"HTTP status 30[12] .*infinite loop"):
+        Store(tmp_path).get(file)
+    assert len(origin.asked) < 20
+    origin.asked.clear()
+    for i in range(100):
+        origin.replies[f"/{i}"] = [Reply(b"", status=302, headers={"Location": f"/{i + 1}"})]
+    origin.file(Reply(b"", status=302, headers={"Location": "/0"}))
+    with pytest.raises(DataError, match=r"HTTP status 302 .*infinite loop"):
+        Store(tmp_path).get(file)
+    assert len(origin.asked) < 20
+    origin.asked.clear()
+    origin.file(Reply(b"", status=302, headers={"Location": "/right"}))
+    origin.replies["/right"] = [Reply()]
+    assert Store(tmp_path).get(file).read_bytes() == BODY
+
+
+def test_the_body_of_a_redirect_is_not_read(tmp_path: Path, origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "REDIRECTS", ("http",))
+    endless = Reply(b"x" * 65536, status=302, length=-1, times=1 << 20, headers={"Location": "/right"})
+    file = origin.file(endless)
+    origin.replies["/right"] = [Reply()]
+    assert Store(tmp_path).get(file).read_bytes() == BODY
+    assert origin.sent < 32 << 20
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x00" * 100,
+        b"HTTP/1.1 two OK\r\n\r\n",
+        b"HTTP/1.1 200 " + b"x" * 100_000,
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabc",
+        b"HTTP/1.1 503 \x1b[2J\r\nContent-Length: 0\r\n\r\n",
+    ],
+    ids=["zeros", "status", "long line", "many headers", "chunk size", "negative chunk", "escape"],
+)
+def test_an_answer_that_is_not_http_is_an_error(tmp_path: Path, origin: Origin, raw: bytes) -> None:
+    with pytest.raises(DataError, match=r"sub/file\.bin could not be downloaded from \S+ in 3 attempts"):
+        Store(tmp_path, timeout=0.5).get(origin.file(Reply(raw=raw)))
+    assert content(tmp_path) == {}
+
+
+# ---- no path outside the data root -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["../f", "a/../../f", "/etc/f", "", ".", "..", "a/.."])
+def test_a_path_that_leads_out_of_the_data_root_is_refused(tmp_path: Path, origin: Origin, path: str) -> None:
+    store, file = Store(tmp_path / "root"), replace(origin.file(Reply()), path=path)
+    for call in (store.has, store.status, store.get, store.fetch):
+        with pytest.raises(DataError, match=rf"must lead to a file below the data root, got '{re.escape(path)}'"):
+            call(file)
+    assert origin.asked == []
+    assert content(tmp_path) == {}
+
+
+def test_nothing_is_downloaded_through_a_link_out_of_the_data_root(tmp_path: Path, origin: Origin) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "sub").symlink_to(tmp_path / "outside")
+    with pytest.raises(DataError, match=r"the link \S+/root/sub leads out of the data root \S+/root: download http"):
+        Store(tmp_path / "root").get(origin.file(Reply()))
+    assert origin.asked == []
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_a_link_at_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path, origin: Origin) -> None:
+    (tmp_path / "root" / "sub").mkdir(parents=True)
+    (tmp_path / "victim").write_bytes(b"precious")
+    (tmp_path / "root" / "sub" / "file.bin").symlink_to(tmp_path / "victim")
+    path = Store(tmp_path / "root").fetch(origin.file(Reply()))
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    assert (path.read_bytes(), path.is_symlink()) == (BODY, False)
+
+
+def test_a_linked_data_root_is_used(tmp_path: Path, origin: Origin) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "root").symlink_to(tmp_path / "outside")
+    Store(tmp_path / "root").get(origin.file(Reply()))
+    assert (tmp_path / "outside" / "sub" / "file.bin").read_bytes() == BODY
+
+
+# ---- the files of the benchmarks -------------------------------------------------------------------------
+
+
+def every_file() -> list[File]:
+    """The files of all benchmarks, alternatives included."""
+    files = {f for b in BENCHMARKS.values() for domain in b.domains for f in b.files(domain)}
+    return sorted(files | {a for f in files for a in f.alternatives}, key=lambda f: f.path)
+
+
+def test_every_file_has_an_https_address_and_a_size_or_an_upper_limit() -> None:
+    unknown = {f.path for f in every_file() if f.size is None}
+    assert unknown == {
+        "facebook100/Penn94.mat", "facebook100/Texas80.mat",
+        "ogbn_arxiv/raw/edge.csv.gz", "ogbn_arxiv/raw/node-feat.csv.gz",
+    }  # fmt: skip
+    assert {f.max_size for f in every_file() if f.path in unknown} == {100 * 2**20}
+    for file in every_file():
+        assert file.url.startswith("https://") or file.path == "amazon/amazon_electronics_photo.npz"
+        assert not (set(Path(file.path).parts) & {"..", "/"})
+
+
+def test_sizes_are_those_of_the_published_files(data_root: Path) -> None:
+    present = [f for f in every_file() if (data_root / f.path).is_file() and f.size is not None]
+    assert len(present) > 50
+    assert [f.path for f in present if (data_root / f.path).stat().st_size != f.size] == []
+
+
+# ---- other errors ----------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://origin.invalid/f", ""])
 def test_only_http_addresses_are_fetched(tmp_path: Path, url: str) -> None:
     with pytest.raises(DataError, match=r"f cannot be downloaded, because its URL is not an http\(s\) address"):
@@ -328,7 +581,7 @@ def test_two_concurrent_fetches_succeed(tmp_path: Path, origin: Origin) -> None:
 
 @pytest.mark.slow
 def test_partial_file_of_a_killed_fetch_is_never_read(tmp_path: Path, origin: Origin) -> None:
-    file = origin.file(Reply(BODY, times=1024, length=1 << 30, stall=True), Reply())
+    file = origin.file(Reply(BODY, times=1024, length=100 << 20, stall=True), Reply())
     code = f"from edgemask.data.store import File, Store; Store({str(tmp_path)!r}).get({file!r})"
     env = {**os.environ, "PYTHONPATH": str(Path(edgemask.__file__).parents[1])}
     with subprocess.Popen([sys.executable, "-c", code], env=env) as process:
@@ -340,6 +593,7 @@ def test_partial_file_of_a_killed_fetch_is_never_read(tmp_path: Path, origin: Or
     assert part.startswith("sub/.file.bin.part-")
     assert Store(tmp_path).status(file) == "missing"
     assert Store(tmp_path).get(file).read_bytes() == BODY
+    assert content(tmp_path) == {"sub/file.bin": BODY}
 
 
 def test_large_file_is_streamed(tmp_path: Path, origin: Origin) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
+from pyarrow import parquet
 
 from edgemask import EdgeMaskClassifier, load_model
 from edgemask.data.files import read_graph, write_graph
-from edgemask.errors import GraphError, GraphWarning, InputError, MissingFileError
+from edgemask.data.parquet import write_parquet
+from edgemask.errors import GraphError, GraphWarning, InputError, LimitError, MissingFileError
 from edgemask.graph import Graph
 
 READ: dict[str, Any] = {
@@ -252,3 +256,130 @@ def test_ignored_columns_of_edges_are_named() -> None:
         Graph.from_pandas(nodes, edges, **{k: v for k, v in READ.items() if k != "weight"})
     with pytest.warns(GraphWarning, match="the columns day are ignored; an edge has two ends and a weight"):
         Graph.from_pandas(nodes, edges.assign(day=1), **READ)
+
+
+NODES, EDGES = "id,age,city,label\nann,31,Oslo,x\nbob,45,Rome,y\n", "source,target\nann,bob\n"
+
+
+def by_hand(folder: Path, nodes: str = NODES, edges: str = EDGES) -> Path:
+    (folder / "nodes.csv").write_text(nodes, encoding="utf-8")
+    (folder / "edges.csv").write_text(edges, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "read", "message"),
+    [
+        (NODES.replace(",", ";"), EDGES, {}, r"nodes\.csv: columns must be separated by commas, but .* ';'; .*sep=';'"),
+        (NODES, EDGES.replace(",", "\t"), {}, r"edges\.csv: columns must be separated by commas, .* '\\t'; convert"),
+        (NODES.replace("bob", ""), EDGES, {}, r"nodes\.csv, row 3: the id is missing"),
+        (NODES, EDGES.replace("bob", "Bob "), {}, r"edges\.csv, row 2: destination 'Bob ' is not .* mean 'bob'\?"),
+        (NODES, EDGES, {"features": "age,label"}, "column 'label' holds the labels, so it cannot be a feature"),
+        (NODES, EDGES, {"source": "target", "destination": "target"}, "must be two columns, got 'target' for both"),
+    ],
+)
+def test_mistakes_in_files_are_named(tmp_path: Path, nodes: str, edges: str, read: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        read_graph(by_hand(tmp_path, nodes, edges), **read)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ([""] * 30, r"nodes\.csv: column 'a' has no values, so it gives no feature$"),
+        (["1,5", "2,5"] * 15, r"column 'a' is read as text, because its numbers have commas \('1,5'\): .*text='a'"),
+        ([f"2020-01-{i:02}" for i in range(1, 31)], "column 'a' has 30 distinct texts in 30 rows, and .*text='a'"),
+    ],
+)
+def test_text_columns_that_are_probably_mistakes_are_named(tmp_path: Path, cells: list[str], message: str) -> None:
+    nodes, edges = pd.DataFrame({"id": range(30), "a": cells, "b": 1.0}), pd.DataFrame({"u": [0], "v": [1]})
+    pair = written(tmp_path / "g", ".csv", nodes, edges)
+    with pytest.warns(GraphWarning, match=message) as w:
+        read_graph(pair)
+    assert len(w) == 1
+    if any(cells):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            read_graph(pair, text="a")
+
+
+def test_numbers_with_commas_are_not_taken_for_identifiers(tmp_path: Path) -> None:
+    nodes, edges = pd.DataFrame({"a": [f"{i},5" for i in range(2000)]}), pd.DataFrame({"u": [0], "v": [1]})
+    with pytest.raises(GraphError, match="column 'a': its numbers have commas"):
+        Graph.from_pandas(nodes, edges)
+
+
+def test_an_index_that_pandas_wrote_is_no_feature(tmp_path: Path) -> None:
+    nodes = pd.DataFrame({"id": ["ann", "bob"], "age": [31, 45]})
+    edges = pd.DataFrame({"source": ["ann"], "target": ["bob"]})
+    nodes.to_csv(tmp_path / "nodes.csv")
+    edges.to_csv(tmp_path / "edges.csv", index=False)
+    with pytest.warns(GraphWarning, match="columns without a name are ignored: ''"):
+        assert read_graph(tmp_path).feature_names == ("age",)
+    with pytest.warns(GraphWarning, match="columns without a name are ignored: 'Unnamed: 0'"):
+        assert Graph.from_pandas(pd.read_csv(tmp_path / "nodes.csv"), edges).feature_names == ("age",)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen = Graph.from_pandas(pd.read_csv(tmp_path / "nodes.csv"), edges, features=["Unnamed: 0"])
+    assert chosen.feature_names == ("Unnamed: 0",)
+
+
+def test_rows_of_a_table_with_a_repeated_index_are_counted() -> None:
+    nodes = pd.DataFrame({"id": ["ann", "bob"], "age": [31, 45]})
+    edges = pd.DataFrame({"source": ["ann"], "target": ["bob"]})
+    with pytest.raises(GraphError, match=r"edges, row 1 \(counted from 0\): 'ann' → 'bob' is a duplicate of row 0 "):
+        Graph.from_pandas(nodes, pd.concat([edges, edges]))
+
+
+# ---- damaged descriptions in Parquet files -------------------------------------------------------------------
+
+
+def described(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    """Write a graph with sparse features, and change the description of its table."""
+    sparse = Graph("g", sp.csr_array(np.eye(3)), [(0, 1)], [0, 1, 0], masks={"train": np.ones(3, bool)})
+    write_parquet(sparse, folder)
+    table = parquet.read_table(folder / "nodes.parquet")
+    metadata = json.loads(table.schema.metadata[b"pandas"])
+    change(metadata["attributes"]["edgemask"])
+    changed = table.replace_schema_metadata({b"pandas": json.dumps(metadata)})
+    parquet.write_table(changed, folder / "nodes.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(columns=5), "columns: expected an array, got 5"),
+        (lambda d: d.update(masks={"other": "train"}), "its columns, masks and labels contradict each other"),
+        (lambda d: d.update(label=None), "it has other columns than edgemask wrote"),
+        (lambda d: d.update(packed=["feature indices", "x"]), "it has other columns than edgemask wrote"),
+        (lambda d: d.update(columns=d["columns"][:-1]), "indices must be < 2"),
+        (lambda d: d.pop("name"), "'name' is missing"),
+    ],
+    ids=["type", "masks", "label", "packed", "width", "name"],
+)
+def test_a_damaged_description_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], Any], message: str
+) -> None:
+    with pytest.raises(GraphError, match=rf"nodes\.parquet: .*{message}"):
+        read_graph(described(tmp_path, change))
+
+
+def test_a_changed_page_is_noticed(tmp_path: Path) -> None:
+    graph = Graph("g", np.random.default_rng(0).random((300, 1)), [])
+    write_parquet(graph, tmp_path)
+    path = tmp_path / "nodes.parquet"
+    data, messages = path.read_bytes(), set()
+    for at in range(200, 1200, 10):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(GraphError, match=r"nodes\.parquet: not a readable Parquet file") as caught:
+            read_graph(tmp_path)
+        messages.add("CRC" in str(caught.value))
+    assert messages == {True}
+
+
+def test_parquet_files_expand_only_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parquet(Graph("g", np.zeros((100_000, 2)), []), tmp_path)
+    monkeypatch.setenv("EDGEMASK_MAX_BYTES", "1M")
+    with pytest.raises(LimitError, match=r"nodes\.parquet: the table would take 3\.1 MiB"):
+        read_graph(tmp_path)

@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 from edgemask.data.unpickle import load, load_bytes, load_npz_objects
-from edgemask.errors import DataError
+from edgemask.errors import DataError, LimitError
 
 
 class Call:
@@ -226,4 +226,33 @@ def test_npz_member_with_another_shape_than_in_its_header_is_an_error(tmp_path: 
     with zipfile.ZipFile(tmp_path / "g.npz", "w") as archive:
         archive.writestr("a.npy", member.getvalue() + pickle.dumps(np.array([None], dtype=object), 4))
     with pytest.raises(DataError, match=r"a\.npy: expected an object array of shape \(3,\), got ndarray of"):
+        load_npz_objects(tmp_path / "g.npz")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x80\x02]r\xff\xff\xff\x7f.", "object 2,147,483,647 in a pickle of 4 instructions"),
+        (pickle.dumps(np.zeros(3), 3).replace(b"K\x03\x85", b"J\xff\xff\xff\x7f\x85"), "bytes for an array of shape"),
+    ],
+    ids=["memo", "shape"],
+)
+def test_a_small_pickle_takes_little_memory(data: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=f"bad: not a readable pickle: .*{message}"):
+        load_bytes(data, "bad")
+
+
+def test_an_archive_expands_only_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEMASK_MAX_BYTES", "1M")
+    np.savez_compressed(tmp_path / "g.npz", a=np.zeros(10**6))
+    with pytest.raises(LimitError, match=r"the arrays would take 7\.6 MiB"):
+        load_npz_objects(tmp_path / "g.npz")
+
+
+def test_the_shape_of_a_plain_array_fits_its_bytes(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "<f8", "fortran_order": False, "shape": (2**28,)})
+    with zipfile.ZipFile(tmp_path / "g.npz", "w") as archive:
+        archive.writestr("a.npy", content.getvalue() + bytes(8))
+    with pytest.raises(DataError, match=r"a\.npy: float64 of shape \(268435456,\) does not have 8 bytes"):
         load_npz_objects(tmp_path / "g.npz")

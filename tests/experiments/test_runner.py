@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from rich.console import Console
+
+from edgemask.runtime.safe_text import SafeConsole
 
 sys.path.insert(0, str(HERE := Path(__file__).resolve().parent))  # workers must be able to import the toy tasks
 import toy_task
@@ -265,7 +266,7 @@ def test_time_left_follows_the_mean_rate_so_far():
 
 def test_without_a_terminal_counts_are_printed_rarely_and_failures_immediately():
     sink = io.StringIO()
-    with progress.progress(Console(file=sink, width=60)) as show:
+    with progress.progress(SafeConsole(file=sink, width=60)) as show:
         tally = Tally(100)
         for n in range(1, 101):
             tally.done = n
@@ -283,7 +284,7 @@ def test_on_a_terminal_a_table_lists_running_tasks_with_their_times():
     tally = Tally(40, already_recorded=3, done=2, begun=time.monotonic() - 100)
     tally.running = {i: (f"toy [{i}]", time.monotonic() - 65) for i in range(25)}
     tally.failed = [("x", "why")]
-    sink = Console(file=io.StringIO(), width=100)
+    sink = SafeConsole(file=io.StringIO(), width=100)
     sink.print(progress.table(tally))
     said = sink.file.getvalue()
     for part in ("recorded", "5 of 40", "running", "25", "failed", "time left", "18 min 53 s", "1 min 05 s  toy [0]"):

@@ -105,11 +105,11 @@ def broken(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    from rich.console import Console
+    from edgemask.runtime.safe_text import SafeConsole
 
     root, log, count, seconds, jobs = sys.argv[1:]
     toys = [Toy(seed, log, float(seconds)) for seed in range(int(count))]
-    with progress(Console(stderr=True)) as show:
+    with progress(SafeConsole(stderr=True)) as show:
         tally = run_all(toys, ResultStore(root), Local(Settings(device="cpu"), int(jobs)), show)
     print(summary(tally))
     sys.exit(tally.exit_code)

@@ -313,3 +313,50 @@ def test_messages_show_ids_as_the_user_wrote_them() -> None:
     for message, tables in wrong.items():
         with pytest.raises(GraphError, match=message):
             as_graph(tables)
+
+
+def test_tensors_are_matrices() -> None:
+    x, y = torch.rand(3, 2), torch.tensor([0, 1, 0])
+    adjacency = torch.tensor([[0, 1, 0], [0, 0, 2], [0, 0, 0]])
+    expected = Graph.from_adjacency(x.numpy(), adjacency.numpy(), y.numpy())
+    assert as_graph((x, adjacency, y)) == expected
+    assert as_graph((x, adjacency.to_sparse(), y)) == expected
+
+
+def test_masked_values_are_not_dropped() -> None:
+    x = np.ma.masked_array(np.ones((2, 2)), [[True, False], [False, False]])
+    with pytest.raises(GraphError, match=r"'graph', x: is a masked array with masked values"):
+        as_graph((x, np.zeros((2, 2))))
+    assert as_graph((np.ma.masked_array(np.ones((2, 2))), np.zeros((2, 2)))).x.sum() == 4
+
+
+@pytest.mark.parametrize("matrix", [np.array, sp.csr_array])
+def test_values_of_an_adjacency_that_are_no_weights_are_named_by_their_place(matrix: Any) -> None:
+    for value in (-1.0, np.nan, np.inf):
+        with pytest.raises(GraphError, match=rf"'graph', adjacency\[1, 0\]: expected a finite .*, got {value}"):
+            as_graph((np.ones((2, 1)), matrix([[0.0, 1.0], [value, 0.0]])))
+
+
+def test_vectors_of_networkx_become_columns() -> None:
+    g = nx.path_graph(3)
+    for node in g:
+        g.nodes[node].update(x=[node, 1.0], age=node)
+    graph = Graph.from_networkx(g)
+    assert dict(zip(graph.feature_names, graph.x.T.tolist(), strict=True)) == {
+        "age": [0, 1, 2],
+        "x0": [0, 1, 2],
+        "x1": [1, 1, 1],
+    }
+    g.nodes[1]["x"] = [1.0]
+    with pytest.raises(GraphError, match="column 'x' holds values of type list"):
+        Graph.from_networkx(g)
+
+
+def test_a_series_is_no_table() -> None:
+    with pytest.raises(InputTypeError, match="nodes must be a DataFrame, got Series"):
+        Graph.from_pandas(pd.Series([1.0]), pd.DataFrame())
+
+
+def test_bytes_and_an_empty_path_are_no_graphs() -> None:
+    with pytest.raises(InputTypeError, match="got bytes"):
+        as_graphs(b"abc")

@@ -69,10 +69,20 @@ def test_pyg_rejects_an_invalid_mask() -> None:
         Graph.from_pyg(pyg(train_mask=torch.tensor([0, 1])), "g")
 
 
-def test_masks_of_several_splits_are_ignored_with_a_warning():
+def test_masks_of_several_splits_are_an_error_because_labels_outside_a_split_would_be_used():
     data = Data(x=torch.ones(4, 2), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))
     data.train_mask, data.val_mask = torch.ones(4, 10, dtype=torch.bool), torch.ones(4, dtype=torch.bool)
-    with pytest.warns(GraphWarning, match="a Graph cannot store train_mask; the data is ignored"):
-        graph = Graph.from_pyg(data, "g", classes=("a", "b", "c"))
-    assert list(graph.masks) == ["val"]
+    with pytest.raises(GraphError, match=r"'g', train_mask: .* several splits of shape \(4, 10\); data.train_mask = "):
+        Graph.from_pyg(data, "g")
+    data.train_mask = data.train_mask[:, 0]
+    graph = Graph.from_pyg(data, "g", classes=("a", "b", "c"))
+    assert list(graph.masks) == ["train", "val"]
     assert graph.classes == ("a", "b", "c")
+
+
+def test_edge_attr_is_ignored_with_advice():
+    data = Data(x=torch.ones(4, 2), edge_index=torch.tensor([[0], [1]]), edge_attr=torch.ones(1, 1))
+    with pytest.warns(
+        GraphWarning, match="cannot store edge_attr; .*if edge_attr holds weights, store them as data.edge_we"
+    ):
+        Graph.from_pyg(data)

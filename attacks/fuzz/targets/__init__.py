@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from attacks.fuzz.targets import graphs, state
+from attacks.fuzz.targets import benchmarks, graphs, results, state
 
-TARGETS = (*graphs.TARGETS, *state.TARGETS)
+TARGETS = (*graphs.TARGETS, *benchmarks.TARGETS, *results.TARGETS, *state.TARGETS)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 
 from attacks.fuzz.archives import archive_mutation
 from attacks.fuzz.cases import Case, Files, Target, files_in
-from attacks.fuzz.mutate import TEXTS, json_mutation, mutate_text
-from attacks.fuzz.targets.oracles import check_graph
+from attacks.fuzz.matlab import mat_mutation, saved
+from attacks.fuzz.mutate import json_mutation
+from attacks.fuzz.tables import csv_mutation, parquet_mutation
+from attacks.fuzz.targets.oracles import check_graph, check_unchanged
 from edgemask import Graph, read_graph
 from edgemask.data.csv_folder import write_csv
+from edgemask.data.files import applicable_options
+from edgemask.data.mat import write_mat
 from edgemask.data.npz import write_npz
+from edgemask.data.parquet import write_parquet
 
 EDGES = [(0, 1), (1, 2), (2, 3), (3, 0), (4, 1)]
 
@@ -56,116 +61,170 @@ def graphs() -> list[Graph]:
 def written(write: Callable[[Graph, Path], None], name: str, given: list[Graph] | None = None) -> list[Files]:
     """Return graphs as written to a file or folder of the given name."""
     files = []
-    for graph in given or graphs():
+    for graph in graphs() if given is None else given:
         with tempfile.TemporaryDirectory() as folder:
             write(graph, Path(folder) / name)
             files.append(files_in(Path(folder)))
     return files
 
 
-def reader(path: str, **options: Any) -> Callable[[Case, Path], None]:
-    """Return a function that reads the graph at a path and checks it."""
+def reader(path: str, *, checksums: bool = False) -> Callable[[Case, Path], None]:
+    """Return a function that reads the graph at a path and checks it.
+
+    Args:
+        path: Path of the graph.
+        checksums: Whether checksums in the file cover its whole content.
+    """
 
     def read(case: Case, folder: Path) -> None:
-        check_graph(read_graph(folder / path, **options), folder)
+        applicable_options(folder / path, {"label": "grade"})
+        graph = read_graph(folder / path)
+        check_graph(graph, folder)
+        if checksums:
+            check_unchanged(case, graph, folder, lambda base: read_graph(base / path))
 
     return read
 
 
-# ---- CSV ---------------------------------------------------------------------------------------------------------
+def reader_with_options(options: Mapping[str, Mapping[str, Any]]) -> Callable[[Case, Path], None]:
+    """Return a function that reads a folder with the options that belong to its name, and checks the graph."""
+
+    def read(case: Case, folder: Path) -> None:
+        name = min(case.files).partition("/")[0]
+        given = dict(options[name])
+        pair = given.pop("pair", "")
+        path = ",".join(str(folder / name / f"{part}{pair}") for part in ("nodes", "edges")) if pair else folder / name
+        check_graph(read_graph(path, **given), folder)
+
+    return read
 
 
-def csv_tables() -> list[Files]:
-    """Return folders of CSV files as people write them."""
-    nodes = b"id,age,city,member,grade\nann,31,Oslo,true,a\nbob,12,Rome,false,b\neve,5.5,Oslo,true,\njim,1e3,,false,a\n"
-    edges = b"source,destination,weight\nann,bob,1\nbob,eve,2.5\neve,jim,0\n"
-    info = json.dumps({"name": "people", "label": "grade", "undirected": True, "text": ["city"], "weight": "weight"})
-    layout = b"id,x0,x1,label,mask:train\n0,1,2,a,1\n1,3,4,b,0\n2,5,6,,1\n"
-    sparse = b"id,features,label:a,label:b\n0,0:1 3:2.5,1,0\n1,,,\n2,2:-1,1,1\n"
-    plain = b"source,destination\n0,1\n1,2\n"
-    return [
-        {"g/nodes.csv": nodes, "g/edges.csv": edges, "g/graph.json": info.encode()},
-        {
-            "g/nodes.csv": nodes,
-            "g/edges.csv": edges,
-            "g/graph.json": b'{"label": "grade", "features": ["age", "city"]}',
-        },
-        {"g/nodes.csv": layout, "g/edges.csv": plain},
-        {"g/nodes.csv": sparse, "g/edges.csv": plain, "g/graph.json": b'{"features": 4, "classes": ["a", "b"]}'},
-    ]
+# ---- tables ------------------------------------------------------------------------------------------------------
+
+PEOPLE = b"id,age,city,member,grade\nann,31,Oslo,true,a\nbob,12,Rome,false,b\neve,5.5,Oslo,true,\njim,1e3,,false,a\n"
+FRIENDS = b"source,destination,weight\nann,bob,1\nbob,eve,2.5\neve,jim,0\n"
+PLAIN = b"source,destination\n0,1\n1,2\n"
+FLAWS = {"duplicates": "merge", "self_loops": "drop", "undirected": True}
+NAMED: dict[str, dict[str, Any]] = {
+    "named": {"label": "grade", "features": "age,city", "text": "age", "weight": "weight", **FLAWS},
+    "classes": {"id": "who", "label": "kind", "classes": ["a", "b"], "source": "x", "destination": "y"},
+    "degrees": {"features": ["degree", "clustering"], "label": "grade"},
+    "pair": {"pair": ".csv", "label": "grade", **FLAWS},
+}
 
 
 def csv_bases() -> list[Files]:
     """Return CSV folders, written by hand and by the package."""
-    return csv_tables() + written(write_csv, "g")
+    info = {"name": "people", "label": "grade", "undirected": True, "text": ["city"], "weight": "weight"}
+    layout = b"id,x0,x1,label,mask:train\n0,1,2,a,1\n1,3,4,b,0\n2,5,6,,1\n"
+    several = b"id,features,label:a,label:b\n0,0:1 3:2.5,1,0\n1,,,\n2,2:-1,1,1\n"
+    by_hand = [
+        {"g/nodes.csv": PEOPLE, "g/edges.csv": FRIENDS, "g/graph.json": json.dumps(info).encode()},
+        {"g/nodes.csv": PEOPLE, "g/edges.csv": FRIENDS, "g/graph.json": b'{"label": "grade", "features": ["age"]}'},
+        {"g/nodes.csv": layout, "g/edges.csv": PLAIN},
+        {"g/nodes.csv": several, "g/edges.csv": PLAIN, "g/graph.json": b'{"features": 4, "classes": ["a", "b"]}'},
+    ]
+    return by_hand + written(write_csv, "g")
 
 
-def mutate_csv(rng: random.Random, files: Files) -> Files:
-    """Change a cell, a row or a column of a CSV file."""
-    name = rng.choice(sorted(f for f in files if f.endswith(".csv")))
-    try:
-        rows = list(csv.reader(io.StringIO(files[name].decode(), newline="")))
-    except (UnicodeDecodeError, csv.Error):
-        return files
-    if not rows or not rows[0]:
-        return files
-    row, action = rng.choice(rows), rng.randrange(12)
-    column = rng.randrange(len(row)) if row else 0
-    if action < 4 and row:
-        row[column] = rng.choice([*TEXTS, *(cell for other in rows for cell in other)])
-    elif action == 4 and row:
-        row[column] = mutate_text(rng, row[column])
-    elif action == 5:
-        rows.remove(row)
-    elif action == 6:
-        rows.insert(rng.randint(0, len(rows)), list(row))
-    elif action == 7:
-        for other in rows:
-            del other[column : column + 1]
-    elif action == 8:
-        value = rng.choice(TEXTS)
-        for i, other in enumerate(rows):
-            other.insert(
-                column,
-                value if i else rng.choice(["x2", "label", "id", "weight", "mask:m", "label:c", "features", value]),
-            )
-    elif action == 9:
-        rows[0][rng.randrange(len(rows[0]))] = rng.choice(
-            ["id", "label", "x9", "x01", "mask:", "_mask", "label:", *TEXTS]
-        )
-    elif action == 10:
-        row.append(rng.choice(TEXTS))
-    else:
-        rng.shuffle(row)
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator=rng.choice(("\n", "\n", "\r\n", "\r")))
-    try:
-        writer.writerows(rows)
-    except csv.Error:
-        return files
-    text = rng.choice(("", "", "", "\ufeff")) + buffer.getvalue()
-    return files | {name: text.encode("utf-8", rng.choice(("surrogatepass", "replace")))}
+def named_bases() -> list[Files]:
+    """Return CSV folders that need options."""
+    kinds = b"who,size,kind,val_mask\n7,1,a,yes\n8,2,b,no\n9,3,,1\n"
+    return [
+        {"named/nodes.csv": PEOPLE, "named/edges.csv": FRIENDS + b"ann,ann,1\nbob,ann,3\nann,bob,4\n"},
+        {"classes/nodes.csv": kinds, "classes/edges.csv": b"x,y,when\n7,8,1\n8,9,2\n"},
+        {"degrees/nodes.csv": PEOPLE, "degrees/edges.csv": FRIENDS},
+        {"pair/nodes.csv": PEOPLE, "pair/edges.csv": FRIENDS},
+    ]
+
+
+def frames() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return tables of many types."""
+    nodes = pd.DataFrame(
+        {
+            "id": ["ann", "bob", "eve"],
+            "age": [31, 12, 7],
+            "height": np.array([1.7, 1.5, 1.2], np.float32),
+            "city": pd.Categorical(["Oslo", "Rome", "Oslo"]),
+            "member": [True, False, True],
+            "grade": ["a", None, "b"],
+            "train_mask": [True, True, False],
+        }
+    )
+    edges = pd.DataFrame({"source": ["ann", "bob"], "destination": ["bob", "eve"], "weight": [1.0, 0.5]})
+    return nodes, edges
+
+
+def parquet_bases() -> list[Files]:
+    """Return folders of Parquet files, written by the package and by pandas."""
+    tables: Files = {"g/graph.json": b'{"label": "grade", "text": "city"}'}
+    for name, frame in zip(("nodes", "edges"), frames(), strict=True):
+        buffer = io.BytesIO()
+        frame.to_parquet(buffer)
+        tables[f"g/{name}.parquet"] = buffer.getvalue()
+    return [tables, *written(write_parquet, "g")]
 
 
 def without_file(rng: random.Random, files: Files) -> Files:
     """Remove a file, or replace it by another one."""
     name = rng.choice(sorted(files))
     rest = {k: v for k, v in files.items() if k != name}
-    return rest if rng.random() < 0.5 else files | {name: rng.choice(sorted(files.values()))}
+    return rest if rng.random() < 0.5 and rest else files | {name: rng.choice(sorted(files.values()))}
 
 
-def read_csv_pair(case: Case, folder: Path) -> None:
-    """Read the two files of a CSV folder without its `graph.json`."""
-    path = f"{folder / 'g' / 'nodes.csv'},{folder / 'g' / 'edges.csv'}"
-    check_graph(read_graph(path, duplicates="merge", self_loops="drop", undirected=True), folder)
+# ---- .mat --------------------------------------------------------------------------------------------------------
+
+
+def mat_bases() -> list[Files]:
+    """Return `.mat` files in the citation layout, written by the package."""
+    dense, sparse, *others = (graph.replace(masks={}) for graph in graphs())
+    assert sparse.y is not None
+    labels = np.where(sparse.y.any(1, keepdims=True), sparse.y, -1)  # the layout has no labelled node without a class
+    return written(write_mat, "g.mat", [dense, sparse.replace(y=labels), *others])
+
+
+def plain_mat_bases() -> list[Files]:
+    """Return `.mat` files in the citation layout as others write them, without compression."""
+    network = sp.csc_array(np.eye(4, k=1))
+    group = np.array([[1, 0], [0, 1], [1, 1], [0, 0]], np.uint8)
+    fields = {"attrb": np.arange(12.0).reshape(4, 3), "group": group, "network": network}
+    return [{"g.mat": saved(f, compressed=False)} for f in (fields, fields | {"attrb": sp.csc_array(np.eye(4))})]
+
+
+INFO = [[1, 2, 5, 0, 0, 2006, 9], [2, 0, 0, 7, 31, 2005, 9], [1, 1, 5, 0, 30, 0, 0]]
+
+
+def school_bases() -> list[Files]:
+    """Return files of schools in the layout of Facebook-100."""
+    friends = sp.csc_array(np.eye(3, k=1) + np.eye(3, k=-1))
+    fields = {"A": friends, "local_info": np.array(INFO, np.float64)}
+    return [{"school.mat": saved(fields, compressed=compressed)} for compressed in (False, True)]
 
 
 TARGETS = (
     Target(
-        "npz", lambda: written(write_npz, "g.npz"), reader("g.npz"), (archive_mutation("g.npz", text="info"),), share=3
+        "npz",
+        lambda: written(write_npz, "g.npz"),
+        reader("g.npz", checksums=True),
+        (archive_mutation("g.npz", text="info"),),
+        share=3,
     ),
     Target(
-        "csv", csv_bases, reader("g"), (mutate_csv, mutate_csv, json_mutation("g/graph.json"), without_file), share=3
+        "csv",
+        csv_bases,
+        reader("g"),
+        (csv_mutation(".csv"), csv_mutation(".csv"), json_mutation("g/graph.json"), without_file),
+        share=3,
     ),
-    Target("csv-pair", csv_bases, read_csv_pair, (mutate_csv,)),
+    Target("csv-options", named_bases, reader_with_options(NAMED), (csv_mutation(".csv"),), share=2),
+    Target(
+        "parquet",
+        parquet_bases,
+        reader("g"),
+        (parquet_mutation, parquet_mutation, json_mutation("g/graph.json"), without_file),
+        share=2,
+    ),
+    Target("mat", mat_bases, reader("g.mat", checksums=True), (mat_mutation,), share=2),
+    Target("mat-plain", plain_mat_bases, reader("g.mat"), (mat_mutation,)),
+    Target("school", school_bases, reader("school.mat"), (mat_mutation,)),
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from attacks.fuzz.cases import WrongContent
+from attacks.fuzz.cases import Case, WrongContent, write_files
 from edgemask import Graph, read_graph, write_graph
 
 
@@ -57,6 +58,21 @@ def check_graph(graph: Graph, folder: Path) -> None:
     copy = folder / "copy of the graph.npz"
     write_graph(graph, copy)
     require(read_graph(copy) == graph, "a copy in a file is not equal")
+
+
+def check_unchanged(case: Case, value: Any, folder: Path, read: Callable[[Path], Any]) -> None:
+    """Check that an accepted input has the content of the valid one, if checksums cover every byte that matters.
+
+    Args:
+        case: The input.
+        value: What the reader returned.
+        folder: A folder for the valid files.
+        read: Reads the valid files in a folder.
+    """
+    if case.sealed and case.base and case.files != case.base:
+        base = folder / "base of this input"
+        write_files(case.base, base)
+        require(value == read(base), "a file was changed, which its checksum shows, and the content is another one")
 
 
 def check_probabilities(p: Any, n: int, classes: int) -> None:

@@ -17,15 +17,17 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from attacks.fuzz.archives import mutate_array
-from attacks.fuzz.cases import Case, Files, Target, WrongContent
+from attacks.fuzz.cases import Case, Files, Target, WrongContent, files_in
 from attacks.fuzz.mutate import HUGE, TEXTS, dump_json, mutate_bytes, mutate_json
 from attacks.fuzz.targets.oracles import check_probabilities, require
 from edgemask import EdgeMaskClassifier, Graph, load_model
 from edgemask.config import Recipe
-from edgemask.errors import DivergenceError, GraphError
+from edgemask.errors import DivergenceError, GraphError, InputError
 from edgemask.methods.registry import method_spec
 from edgemask.runtime import checkpoint
+from edgemask.training.candidates import choose_candidates
 from edgemask.training.fit import Fit
+from edgemask.training.race import Race
 from edgemask.training.trainer import Trainer
 
 EPOCHS = 3
@@ -135,7 +137,7 @@ def state_mutation(suffix: str) -> Callable[[random.Random, Files], Files]:
         else:
             try:
                 tensors[chosen] = torch.from_numpy(np.ascontiguousarray(mutate_array(rng, tensors[chosen].numpy())))
-            except TypeError:  # torch has no such type
+            except (TypeError, ValueError):  # torch has no such type or byte order
                 return files
         try:
             return files | {name: seal(kind, tensors, meta, version=version)}
@@ -266,6 +268,63 @@ def read_checkpoint(case: Case, folder: Path) -> None:
         require(all(torch.equal(weights[k], t) for k, t in trained(method).items()), "other weights")
 
 
+# ---- the state of a race -----------------------------------------------------------------------------------------
+
+
+@lru_cache
+def racers() -> tuple[Graph, Graph]:
+    """Return two graphs with enough nodes to score candidates."""
+    return domain("one", 1, 24), domain("two", 2, 24)
+
+
+def race(folder: Path, stop: int | None = None) -> Race:
+    """Return a race between two candidates, which may stop after a number of epochs of all candidates."""
+    left = [EPOCHS * 100 if stop is None else stop]
+
+    def on_epoch(trainer: Trainer, stage: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Stopped
+
+    candidates = choose_candidates(("erm-mlp", "erm-gcn"), racers(), epochs=EPOCHS, eval_every=1, hidden=4, lr=0.02)
+    return Race(candidates, racers(), folder=folder, on_epoch=on_epoch)
+
+
+def race_bases() -> list[Files]:
+    """Return the state of races that were stopped in the second and third round."""
+    bases = []
+    for stop in (5, 9):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                race(Path(folder) / "race", stop).run()
+            except Stopped:
+                files = files_in(Path(folder))
+                bases.append({name: normalised(content) for name, content in files.items() if name.endswith(".ckpt")})
+    return bases
+
+
+@lru_cache
+def winner() -> Any:
+    """Return the probabilities of an uninterrupted race."""
+    with tempfile.TemporaryDirectory() as folder:
+        return race(Path(folder)).run().predict_proba(domains()[2])
+
+
+def read_race(case: Case, folder: Path) -> None:
+    """Continue a race from its state."""
+    try:
+        model = race(folder / "race").run()
+    except InputError as error:
+        require("every" in str(error), f"the race ended with {error}")
+        return
+    p = model.predict_proba(domains()[2])
+    check_probabilities(p, domains()[2].num_nodes, 3)
+    require(len(model.leaderboard) == 3, f"a leaderboard of {len(model.leaderboard)} rows")
+    if case.sealed:
+        require(not any(is_changed(case, name) for name in case.base), "a changed state was accepted")
+        require(np.array_equal(p, winner()), "another model")
+
+
 TARGETS = (
     Target("model", model_bases, read_model, (state_mutation(".model"),), share=3, byte_level=0.3),
     Target(
@@ -276,4 +335,5 @@ TARGETS = (
         share=3,
         byte_level=0.3,
     ),
+    Target("race", race_bases, read_race, (state_mutation(".ckpt"),), byte_level=0.3),
 )

@@ -1,7 +1,8 @@
-"""A console that never sends control characters of the user's files to the terminal, and names itself in errors."""
+"""Texts of the user's files that are safe to show: on a terminal, and in the cells of a spreadsheet."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,16 +12,35 @@ from rich.segment import Segment
 
 from edgemask.errors import FileError
 
-_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_CONTROL = (*range(32), *range(127, 160))
+_DIRECTION = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))  # and separators of lines
+_ESCAPED = {code: f"\\x{code:02x}" for code in _CONTROL if chr(code) not in "\n\t"}
+_ESCAPED |= {code: f"\\u{code:04x}" for code in _DIRECTION}
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # the first characters of what spreadsheets run
+_NUMBER = re.compile(r"[+-]?[0-9]+([.][0-9]*)?([eE][+-]?[0-9]+)?")
 
 
 def printable(text: str) -> str:
-    """Return a text with its control characters, except line breaks and tabs, as visible escapes.
+    """Return a text with its control characters as visible escapes. Line breaks and tabs stay as they are.
+
+    Characters that change the direction of writing are escaped too, because they can show a text in another order.
 
     >>> printable("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'
     """
     return text.translate(_ESCAPED)
+
+
+def guarded(value: Any) -> Any:
+    """Return a cell of a text column with a leading apostrophe if a spreadsheet would take it for a formula.
+
+    Numbers, such as the class -1, stay as they are.
+
+    >>> guarded("=1+1"), guarded("-1"), guarded("ant"), guarded(7)
+    ("'=1+1", '-1', 'ant', 7)
+    """
+    formula = isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if formula else value
 
 
 class OutputError(FileError):
@@ -43,7 +63,13 @@ def naming(stream: str) -> Iterator[None]:
 
 
 class SafeConsole(Console):
-    """A console that prints control characters in texts as escapes. The codes of its own styles are not changed."""
+    """A console that prints texts as they are: without markup, and with control characters as escapes.
+
+    Styles are given as `rich.text.Text` and as styles of tables.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print objects.
