@@ -417,8 +417,8 @@ FAULTS = {
     fault.name: fault
     for fault in (
         Fault("full disk", full_disk),
-        Fault("full temporary folder", full_temporary_folder, quick=True),
-        Fault("full cache", full_cache, quick=True),
+        Fault("full temporary folder", full_temporary_folder, quick=True, needs_disk=True),
+        Fault("full cache", full_cache, quick=True, needs_disk=True),
         Fault("unwritable cache", unwritable_cache, quick=True),
         Fault("unwritable output", unwritable_output, quick=True),
         Fault("unusual paths", unusual_paths),
