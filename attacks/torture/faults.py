@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.torture.children import Action, Child, command, succeed
+from attacks.torture.children import Action, Child, command, open_streams, succeed
 from attacks.torture.content import content
 from attacks.torture.jobs import (
     BENCH,
@@ -183,7 +182,7 @@ def unusual_paths(stage: Stage) -> None:
         for file in ("gamma.npz", MODEL):
             (stage.place.work / file).rename(folder / file)
         model, graph = f"./{name}/{MODEL}", f"./{name}/gamma.npz"
-        shown = "".join(re.escape(c) if c != "\n" else r"(\n|\\x0a| )" for c in name)
+        shown = "".join(re.escape(c) if c != "\n" else r"(\\n|\s)" for c in name)
         for what, arguments, expected in (
             ("fit", (*SHORT, "--model", model, "--checkpoint", f"./{name}/c"), Expected(output=shown)),
             ("predict", ("predict", model, graph, "-o", f"./{name}/p.csv"), SUCCESS),
@@ -266,14 +265,9 @@ def real(*arguments: str) -> Action:
 def ascii_output(stage: Stage) -> None:
     """Characters that the output cannot show are replaced."""
 
-    def reopen() -> None:
-        for stream in (sys.stdout, sys.stderr):
-            assert isinstance(stream, io.TextIOWrapper)
-            stream.reconfigure(encoding="ascii", errors="strict")
-
     for name, action in PRINTING.items():
         stage.renew()
-        stage.run(name, action, prepare=reopen)
+        stage.run(name, action, prepare=partial(open_streams, "ascii"))
 
 
 def c_locale(stage: Stage) -> None:
@@ -291,6 +285,7 @@ def closed_pipe(stage: Stage) -> None:
         os.dup2(theirs, 1)
         os.close(ours)
         os.close(theirs)
+        open_streams()
 
     for name, action in PRINTING.items():
         stage.renew()
@@ -303,6 +298,7 @@ def full_output(stage: Stage) -> None:
 
     def full() -> None:
         os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+        open_streams()
 
     for name, action in PRINTING.items():
         stage.renew()
