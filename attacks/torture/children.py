@@ -160,6 +160,7 @@ def _run(action: Action, place: Place, output: Path, prepare: Action, more: Mapp
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us without it
         for number, path in enumerate((Path(os.devnull), output, output.with_suffix(".err"))):
             os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
+        open_streams()
         os.environ.update(place.environment | dict(more))
         tempfile.tempdir = None
         os.chdir(place.work)
@@ -175,6 +176,14 @@ def _run(action: Action, place: Place, output: Path, prepare: Action, more: Mapp
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status if isinstance(status, int) else 0)
+
+
+def open_streams(encoding: str = "utf-8") -> None:
+    """Open the standard streams of this process again, after their descriptors have changed."""
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, encoding=encoding, closefd=False)  # noqa: SIM115
+        for number, mode in enumerate("rww")
+    )
 
 
 def command(*arguments: str) -> Action:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,10 @@ def cluster(place: Place) -> Iterator[None]:
 def _serve(folder: Path) -> None:
     """Start a cluster, write its file, and replace nodes that were killed. Runs in a process of its own."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder), "PYTHONPATH": str(REPOSITORY)}
-    from ray.cluster_utils import Cluster
-
+    Cluster: Any = import_module("ray.cluster_utils").Cluster
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     common = {"object_store_memory": 100 * 2**20, "plasma_directory": str(folder)}
-    held, nodes, parent = Cluster(), list[object](), os.getppid()
+    held, nodes, parent = Cluster(), list[Any](), os.getppid()
     try:
         held.add_node(num_cpus=0, include_dashboard=False, **common)
         while os.getppid() == parent:

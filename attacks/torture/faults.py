@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shutil
@@ -10,15 +9,20 @@ import signal
 import sys
 import time
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from attacks.torture.children import Action, Child, command, succeed
+import numpy as np
+
+from attacks.torture.children import Action, Child, command, open_streams, succeed
 from attacks.torture.content import content
 from attacks.torture.jobs import (
     BENCH,
     COMPARE,
     FIT,
     GAME,
+    NODES,
     ONE,
     OWN,
     RACE,
@@ -41,6 +45,8 @@ from attacks.torture.stage import (
     memory_left,
     obey_permissions,
 )
+from edgemask import EdgeMaskClassifier
+from edgemask.data.synthetic import demo_family
 
 MODEL = "model.safetensors"
 LONG = ("epochs=1000000", "hidden=8")
@@ -62,12 +68,9 @@ def prepare() -> None:
 
 def demo() -> object:
     """Run the demo on tiny graphs with few epochs."""
-    from edgemask.cli import bench
-    from edgemask.cli import demo as module
-
-    usual = module.demo_recipe
-    module.demo_recipe = lambda name: usual(name).replace(epochs=2)  # type: ignore[assignment]
-    bench.run_demo = partial(module.run_demo, nodes=80)  # type: ignore[assignment]
+    module: Any = import_module("edgemask.cli.demo")
+    small = {"epochs": 3, "hidden": 8, "k": 3, "clusters": 5, "mask_projection": 8, "mask_hidden": 8}
+    module.run_demo = partial(module.run_demo, nodes=NODES, **small)
     return command("demo", "--picture", "out/demo.png")()
 
 
@@ -179,7 +182,7 @@ def unusual_paths(stage: Stage) -> None:
         for file in ("gamma.npz", MODEL):
             (stage.place.work / file).rename(folder / file)
         model, graph = f"./{name}/{MODEL}", f"./{name}/gamma.npz"
-        shown = "".join(re.escape(c) if c != "\n" else r"(\n|\\x0a| )" for c in name)
+        shown = "".join(re.escape(c) if c != "\n" else r"(\\n|\s)" for c in name)
         for what, arguments, expected in (
             ("fit", (*SHORT, "--model", model, "--checkpoint", f"./{name}/c"), Expected(output=shown)),
             ("predict", ("predict", model, graph, "-o", f"./{name}/p.csv"), SUCCESS),
@@ -262,14 +265,9 @@ def real(*arguments: str) -> Action:
 def ascii_output(stage: Stage) -> None:
     """Characters that the output cannot show are replaced."""
 
-    def reopen() -> None:
-        for stream in (sys.stdout, sys.stderr):
-            assert isinstance(stream, io.TextIOWrapper)
-            stream.reconfigure(encoding="ascii", errors="strict")
-
     for name, action in PRINTING.items():
         stage.renew()
-        stage.run(name, action, prepare=reopen)
+        stage.run(name, action, prepare=partial(open_streams, "ascii"))
 
 
 def c_locale(stage: Stage) -> None:
@@ -287,6 +285,7 @@ def closed_pipe(stage: Stage) -> None:
         os.dup2(theirs, 1)
         os.close(ours)
         os.close(theirs)
+        open_streams()
 
     for name, action in PRINTING.items():
         stage.renew()
@@ -299,6 +298,7 @@ def full_output(stage: Stage) -> None:
 
     def full() -> None:
         os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+        open_streams()
 
     for name, action in PRINTING.items():
         stage.renew()
@@ -396,11 +396,7 @@ def forked_child(stage: Stage) -> None:
     """A process that is forked after a fit predicts what its parent predicts."""
 
     def run() -> object:
-        import numpy as np
-
-        from edgemask import EdgeMaskClassifier, benchmark
-
-        family = benchmark("synthetic").load(nodes=300)
+        family = demo_family(300)
         for method in ("robust", "erm-gcn"):
             model = EdgeMaskClassifier(method, epochs=3, hidden=8, device="cpu").fit([family["alpha"], family["beta"]])
             here = model.predict_proba(family["gamma"])
@@ -417,8 +413,8 @@ FAULTS = {
     fault.name: fault
     for fault in (
         Fault("full disk", full_disk),
-        Fault("full temporary folder", full_temporary_folder, quick=True),
-        Fault("full cache", full_cache, quick=True),
+        Fault("full temporary folder", full_temporary_folder, quick=True, needs_disk=True),
+        Fault("full cache", full_cache, quick=True, needs_disk=True),
         Fault("unwritable cache", unwritable_cache, quick=True),
         Fault("unwritable output", unwritable_output, quick=True),
         Fault("unusual paths", unusual_paths),

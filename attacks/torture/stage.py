@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,13 @@ class Fault:
         name: Its name.
         play: Stages the fault, runs commands, and checks them.
         quick: Whether the tests run it too, because it takes only seconds.
+        needs_disk: Whether it is left out for users who cannot mount a disk.
     """
 
     name: str
     play: Callable[[Stage], None]
     quick: bool = False
+    needs_disk: bool = False
 
 
 @dataclass
@@ -169,16 +171,24 @@ def judged(child: Child, expected: Expected) -> list[str]:
 # ---- means -------------------------------------------------------------------------------------------------
 
 
+@cache
+def can_mount() -> bool:
+    """Return whether this user can mount a disk that only some processes see."""
+    if not (child := os.fork()):
+        os._exit(ctypes.CDLL(None).unshare(NEW_NAMESPACE) != 0)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def in_small_disk(folder: Path, mib: int) -> Callable[[], object]:
-    """Make a folder a disk of its own for this process and those that it starts, if the user is root.
+    """Make a folder a disk of its own for this process and those that it starts, if the user can mount one.
 
     Returns:
-        What a process calls to have a small disk if the user is not root: a limit of the size of each file.
+        What a process calls to have a small disk otherwise: a limit of the size of each file.
     """
-    if not ROOT:
+    if not can_mount():
         return partial(limit, resource.RLIMIT_FSIZE, 1000)  # standard error is a file too
-    libc = ctypes.CDLL(None, use_errno=True)
-    calls = (
+    libc: Any = ctypes.CDLL(None, use_errno=True)
+    calls: tuple[Callable[[], int], ...] = (
         lambda: libc.unshare(NEW_NAMESPACE),
         lambda: libc.mount(b"none", b"/", None, PRIVATE, None),
         lambda: libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={mib}m".encode()),
@@ -190,10 +200,10 @@ def in_small_disk(folder: Path, mib: int) -> Callable[[], object]:
 
 
 def fill(folder: Path, spare: int) -> None:
-    """Fill the disk of a folder up to some bytes that stay free."""
-    free = os.statvfs(folder)
+    """Fill the disk of `in_small_disk` up to some bytes that stay free."""
+    free = os.statvfs(folder) if can_mount() else None
     with (folder / "ballast").open("wb") as file:
-        file.write(bytes(max(0, free.f_bavail * free.f_frsize - spare)))
+        file.write(bytes(max(0, free.f_bavail * free.f_frsize - spare) if free else 0))
 
 
 def limit(what: int, value: int) -> None:
@@ -235,7 +245,7 @@ def memory_left(mib: float) -> None:
 # ---- all faults --------------------------------------------------------------------------------------------
 
 
-def play(faults: Iterable[Fault], prepare_files: Action, base: Path, workers: int = 2) -> dict[str, Stage]:
+def play(faults: Iterable[Fault], prepare_files: Callable[[], None], base: Path, workers: int = 2) -> dict[str, Stage]:
     """Stage faults side by side, and return what was found by the name of the fault.
 
     Args:
@@ -246,7 +256,7 @@ def play(faults: Iterable[Fault], prepare_files: Action, base: Path, workers: in
     """
     base.chmod(0o755)
     inputs = prepare(Job("faults", (), prepare_files), base)
-    waiting, done = list(faults)[::-1], dict[str, Stage]()
+    waiting, done = [f for f in faults if can_mount() or not f.needs_disk][::-1], dict[str, Stage]()
     running: dict[Connection[Any, Any], str] = {}
     while waiting or running:
         while waiting and len(running) < workers:

@@ -53,7 +53,7 @@ class Loop:
 def _after_fork() -> None:
     global _forked
     try:
-        _forked = _forked or numba.threading_layer() == "omp"
+        _forked = _forked or numba.threading_layer() == "omp"  # type: ignore[attr-defined]
     except ValueError:  # no parallel loop has run
         return
     if _forked:

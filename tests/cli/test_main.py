@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from edgemask import __version__
-from edgemask.cli import BUG, COMMANDS, ISSUES, MEMORY_ADVICE, USER_ERROR, app, main
+from edgemask.cli import BUG, COMMANDS, INTERRUPTED, ISSUES, MEMORY_ADVICE, USER_ERROR, app, main
 from edgemask.errors import FileError, InputError
 
 GROUP = typer.main.get_command(app)
@@ -132,6 +133,30 @@ def test_an_unknown_command_is_named(run):
 def test_an_expected_error_is_one_line_with_status_2(failing, error, line):
     assert failing(error) == (USER_ERROR, "", f"{line}\n")
     assert USER_ERROR == 2
+
+
+def test_a_user_without_a_home_is_told_what_to_set_before_the_first_run(run, monkeypatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEMASK_DATA", "data")
+    for name in ("EDGEMASK_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    status, _, err = run("bench", "synthetic", "--method", "erm-mlp", "--seeds", "1")
+    assert status == USER_ERROR
+    assert err == (
+        "error: this user has no home directory: set the environment variable EDGEMASK_CACHE to a folder, or HOME\n"
+    )
+
+
+def test_a_search_that_is_stopped_says_how_to_continue(run, monkeypatch, tmp_path: Path):
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("edgemask.experiments.own.tune", stop)
+    (tmp_path / "a.npz").touch()
+    line = "interrupted: the trials stay, and the same command continues from here\n"
+    assert run("tune", "a.npz", "--method", "erm-mlp") == (INTERRUPTED, "", line)
 
 
 def test_a_file_in_place_of_a_folder_is_one_line(run, tmp_path: Path):
