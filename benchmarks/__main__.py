@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from benchmarks import enrichment, kernels, page, plans, required, runs, scale, steps
+from benchmarks import deploy, enrichment, kernels, page, plans, required, runs, scale, steps
 from benchmarks.common import RESULTS, Figures, Setup, isolated, read_record, write_record
 
-PARTS = ("descent", "ascent", "enrich", "kernels", "run", "growth", "scale", "sparse", "plan")
+PARTS = ("descent", "ascent", "enrich", "kernels", "run", "growth", "scale", "sparse", "plan", "deploy")
 
 
 def measure(part: str, setup: Setup, up_to: int) -> Figures:
@@ -41,6 +41,7 @@ def measure(part: str, setup: Setup, up_to: int) -> Figures:
         "sparse": (scale.part, {"sizes": scale.SIZES[-1:], "words": scale.WORDS}),
         "growth": (scale.part, {"sizes": sizes}),
         "plan": (plans.part, {}),
+        "deploy": (deploy.part, {}),
     }
     job, arguments = jobs[part]
     if setup.where.type == "cuda" and part in ("descent", "ascent", "enrich", "kernels"):

@@ -156,6 +156,28 @@ def accuracy(record: Record) -> str:
     return f"{table(head, rows)}\n\nBy precision, on citation with 5 seeds:\n\n{table(['', *kinds], precision)}"
 
 
+def deploy(record: Record) -> str:
+    """Format predictions of loaded models, and small fits by the number of threads."""
+    figures = record["figures"]
+    models = [
+        [name, time(v["first"]), time(v["seconds"]), time(v["spread"][0]), v["repeats"]]
+        for name, v in figures["predict"]["models"].items()
+    ]
+    fits = [
+        [name, count, time(v["seconds"]), time(v["spread"][0]), v["repeats"]]
+        for count, own in figures["threads"].items()
+        for name, v in own.items()
+    ]
+    shape = "{nodes:,} nodes, {edges:,} edges.".format(**figures["predict"])
+    return "\n\n".join(
+        [
+            shape,
+            table(["model", "first call", "later calls, median", "fastest", "repeats"], models),
+            table(["fit on two graphs of 400 nodes", "threads allowed", "median", "fastest", "repeats"], fits),
+        ]
+    )
+
+
 SECTIONS: dict[str, Callable[[Record], str]] = {
     "descent": steps,
     "ascent": steps,
@@ -166,6 +188,7 @@ SECTIONS: dict[str, Callable[[Record], str]] = {
     "sparse": growth,
     "growth": growth,
     "plan": plan,
+    "deploy": deploy,
     "accuracy": accuracy,
 }
 

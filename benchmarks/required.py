@@ -26,6 +26,7 @@ def checks(record: Record) -> list[Check]:
         "scale": scale,
         "sparse": scale,
         "growth": growth,
+        "deploy": deploy,
     }
     return rules[record["part"]](record) if record["part"] in rules else []
 
@@ -85,4 +86,19 @@ def growth(record: Record) -> list[Check]:
         Check(f"exponent of {name}, {span}", "at most 1.15", f"{fitted[key]:.2f}", fitted[key] <= 1.15)
         for name, key in (("enrichment", "enrich"), ("an epoch", "epoch"))
         if fitted
+    ]
+
+
+def deploy(record: Record) -> list[Check]:
+    """Check the time of a prediction, and that small fits with all threads are not slower than with one."""
+    if not on_cpu(record):
+        return []
+    figures, threads = record["figures"]["predict"], record["machine"]["threads"]
+    every, one = (record["figures"]["threads"][str(count)] for count in (threads, 1))
+    ratio = max(every[name]["spread"][0] / one[name]["spread"][0] for name in one)
+    nodes = f"{figures['nodes']:,} nodes"
+    fastest = {name: model["spread"][0] for name, model in figures["models"].items()}
+    return [
+        *(Check(f"{name} predicts {nodes}", "under 150 ms", time(t), t < 0.15) for name, t in fastest.items()),
+        Check("small fit, all threads relative to one", "at most 1.15 × the time", f"{ratio:.2f} ×", ratio <= 1.15),
     ]

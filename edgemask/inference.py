@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +26,8 @@ from edgemask.nn.tensors import Edges, GraphTensors
 from edgemask.runtime.precision import precision
 from edgemask.seeds import torch_stream
 
+TOGETHER = 200_000  # nodes of all graphs whose logits are propagated together
+
 
 @dataclass(frozen=True, order=True)
 class Propagation:
@@ -42,6 +45,33 @@ class Propagation:
         return f"{self.alpha:g}" + (f" of {self.of}" if self.of != "logits" else "")
 
 
+@dataclass(frozen=True)
+class Logits:
+    """Logits of a graph and how they become probabilities.
+
+    Attributes:
+        method: The method that predicted them.
+        domain: Tensors of the graph.
+        values: The N × C logits.
+        how: How they are propagated.
+    """
+
+    method: Method
+    domain: GraphTensors
+    values: Tensor
+    how: Propagation
+
+    def start(self) -> Tensor:
+        """Return what is propagated."""
+        return self.values if self.how.of == "logits" else activated(self.method.recipe, self.values)
+
+    def finish(self, z: Tensor) -> Array:
+        """Return the probabilities, given the propagated values."""
+        p = to_probabilities(self.method.recipe, z) if self.how.of == "logits" else normalised(z)
+        check_finite(self.method, self.domain.graph, p)
+        return p
+
+
 def propagated(method: Method, domain: GraphTensors, logits: Tensor, how: Sequence[Propagation]) -> list[Array]:
     """Return the N × C class probabilities of a graph for several ways of propagation, computed together.
 
@@ -54,16 +84,26 @@ def propagated(method: Method, domain: GraphTensors, logits: Tensor, how: Sequen
     Raises:
         PredictionError: A probability is not finite.
     """
-    recipe, edges = method.recipe, domain.edges
-    start = {"logits": logits, "probabilities": activated(recipe, logits)}
-    results = {}
-    for of, values in start.items():
-        own = [h for h in how if h.of == of]
-        for h, z in zip(own, propagate_each(edges, values, [h.alpha for h in own], recipe.steps), strict=True):
-            results[h] = to_probabilities(recipe, z) if of == "logits" else normalised(z)
-    for p in results.values():
-        check_finite(method, domain.graph, p)
-    return [results[h] for h in how]
+    return propagated_together((Logits(method, domain, logits, way) for way in how), len(how))
+
+
+def propagated_together(several: Iterable[Logits], size: int) -> list[Array]:
+    """Return the class probabilities for several logits. Those of the same graph share the passes over its edges.
+
+    Args:
+        several: The logits.
+        size: How many of them share a pass, and are in memory at a time.
+
+    Raises:
+        PredictionError: A probability is not finite.
+    """
+    results = []
+    for (_, steps), same in groupby(several, lambda one: (id(one.domain), one.method.recipe.steps)):
+        while part := list(islice(same, size)):
+            edges, alphas = part[0].domain.edges, [one.how.alpha for one in part]
+            moved = propagate_each(edges, [one.start() for one in part], alphas, steps)
+            results += [one.finish(z) for one, z in zip(part, moved, strict=True)]
+    return results
 
 
 @dataclass(frozen=True)
@@ -82,29 +122,14 @@ class Member:
     propagation: Propagation
     temperature: float = 1.0
 
-    def probabilities(
-        self, graph: Graph, *, seed: int = 0, cache: Cache | None = None, domain: GraphTensors | None = None
-    ) -> Array:
-        """Return the calibrated N × C class probabilities of a graph.
-
-        Args:
-            graph: The graph. Its labels are not used.
-            seed: Seed of the sample of enriched edges, if the recipe predicts on the enriched graph.
-            cache: Where enrichment is cached.
-            domain: The tensors of the graph, if `reading_domain` has already returned them.
-
-        Raises:
-            PredictionError: A logit or a probability is not finite.
-        """
-        method = self.method
-        domain = reading_domain(method.recipe, graph, method.device) if domain is None else domain
-        logits = raw_logits(method, domain, reading_edges(method.recipe, domain, seed, cache))
-        (p,) = propagated(method, domain, logits, [self.propagation])
-        return tempered(p, self.temperature)
+    def logits(self, domain: GraphTensors, seed: int, cache: Cache | None) -> Logits:
+        """Return the logits of a graph; see `mean_probabilities`."""
+        values = raw_logits(self.method, domain, reading_edges(self.method.recipe, domain, seed, cache))
+        return Logits(self.method, domain, values, self.propagation)
 
 
 def mean_probabilities(members: Sequence[Member], graph: Graph, *, seed: int = 0, cache: Cache | None = None) -> Array:
-    """Return the mean of the members' class probabilities. The members share the tensors of the graph.
+    """Return the mean of the members' calibrated class probabilities. The members share the tensors of the graph.
 
     Args:
         members: The members.
@@ -116,14 +141,17 @@ def mean_probabilities(members: Sequence[Member], graph: Graph, *, seed: int = 0
         PredictionError: A logit or a probability is not finite.
     """
     domains: dict[Any, GraphTensors] = {}
-    parts = []
-    for member in members:
+
+    def logits(member: Member) -> Logits:
         recipe, device = member.method.recipe, member.method.device
         place = device, recipe.inference_batch is None
         if place not in domains:
             domains[place] = reading_domain(recipe, graph, device)
-        parts.append(member.probabilities(graph, seed=seed, cache=cache, domain=domains[place]))
-    return np.asarray(np.mean(parts, axis=0))
+        return member.logits(domains[place], seed, cache)
+
+    size = max(1, TOGETHER // graph.num_nodes)
+    parts = propagated_together(map(logits, members), size)
+    return np.asarray(np.mean([tempered(p, m.temperature) for p, m in zip(parts, members, strict=True)], axis=0))
 
 
 def tempered(p: Array, temperature: float) -> Array:

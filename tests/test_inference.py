@@ -60,10 +60,12 @@ def test_probabilities_are_those_of_the_network_and_propagation_with_weights(set
         smooth = propagate_weighted(
             domain.edges.with_weight(None), logits, 0.8, method.recipe.steps, domain.edges.weight
         )
-    p = Member("m", method, Propagation(0.8)).probabilities(graph)
+    p = mean_probabilities([Member("m", method, Propagation(0.8))], graph)
     np.testing.assert_allclose(p, smooth.double().softmax(1).numpy(), atol=1e-5)
     np.testing.assert_allclose(probabilities(method, graph, 0.8), p, atol=1e-6)
-    assert not np.allclose(p, Member("m", method, Propagation(0.8)).probabilities(C.without_labels()), atol=1e-4)
+    assert not np.allclose(
+        p, mean_probabilities([Member("m", method, Propagation(0.8))], C.without_labels()), atol=1e-4
+    )
 
 
 # ---- edges -----------------------------------------------------------------------------------------------
@@ -236,7 +238,7 @@ def test_weights_that_are_not_finite_are_an_error(settings, value):
     for predict in (
         lambda: probabilities(method, NAMED, 0.0),
         lambda: probabilities(method, NAMED, 0.9),
-        lambda: Member("m", method, Propagation(0.5, "probabilities"), 2.0).probabilities(NAMED),
+        lambda: mean_probabilities([Member("m", method, Propagation(0.5, "probabilities"), 2.0)], NAMED),
         lambda: mean_probabilities([Member("m", method, Propagation())], NAMED),
         lambda: explain_prediction([Member("m", method, Propagation())], NAMED, [3]),
     ):

@@ -38,31 +38,34 @@ def propagate(edges: Edges, logits: Tensor, alpha: float, steps: int) -> Tensor:
     return z
 
 
-def propagate_each(edges: Edges, values: Tensor, alphas: Sequence[float], steps: int) -> list[Tensor]:
-    """Propagate values with several strengths at once.
+def propagate_each(edges: Edges, values: Sequence[Tensor], alphas: Sequence[float], steps: int) -> list[Tensor]:
+    """Propagate several matrices, each with a strength of its own.
 
-    All strengths share each pass over the edges, which is much faster than one call of `propagate` per strength.
+    All share each pass over the edges, which is much faster than one call of `propagate` for each.
 
     Args:
         edges: Edges of the graph.
-        values: The values to propagate (N × C).
-        alphas: The strengths.
+        values: The values to propagate: matrices with a row per node.
+        alphas: The strength for each of them.
         steps: Number of rounds.
 
     Returns:
-        The result of `propagate` for each strength, up to rounding.
+        The result of `propagate` for each, up to rounding.
     """
-    positive = [a for a in alphas if a > 0]
-    results = {0.0: values}
-    if positive and steps:
-        alpha = torch.tensor(positive, dtype=values.dtype, device=values.device).repeat_interleave(values.shape[1])
-        start = values.repeat(1, len(positive))
+    results = list(values)
+    moving = [i for i, alpha in enumerate(alphas) if alpha > 0 and steps]
+    if moving:
+        start = torch.cat([values[i] for i in moving], dim=1)
+        widths = [values[i].shape[1] for i in moving]
+        alpha = torch.tensor([alphas[i] for i in moving], dtype=start.dtype, device=start.device)
+        alpha = alpha.repeat_interleave(torch.tensor(widths, device=start.device))
         with torch.no_grad():
             weight, z, restart = gcn_weights(edges), start, (1 - alpha) * start
             for _ in range(steps):
                 z = aggregate(edges, weight, z).mul_(alpha).add_(restart)
-        results |= dict(zip(positive, torch.tensor_split(z, len(positive), dim=1), strict=True))
-    return [results[a] if steps else values for a in alphas]
+        for i, part in zip(moving, torch.split(z, widths, dim=1), strict=True):
+            results[i] = part
+    return results
 
 
 def propagate_weighted(edges: Edges, values: Tensor, alpha: float, steps: int, weight: Tensor) -> Tensor:

@@ -161,3 +161,17 @@ def test_times_are_shown_in_a_fitting_unit(seconds, shown):
 
 def test_sizes_are_shown_in_a_fitting_unit():
     assert [size(mib) for mib in (12.3, 512, 2048)] == ["12 MiB", "0.50 GiB", "2.00 GiB"]
+
+
+def test_requirements_of_using_a_model():
+    def one(seconds: float) -> dict:
+        return {"seconds": 2 * seconds, "spread": [seconds, 3 * seconds], "first": 1.0, "repeats": 9}
+
+    figures = {
+        "predict": {"nodes": 10_000, "edges": 100_000, "models": {"a": one(0.03), "b": one(0.2)}},
+        "threads": {"2": {"a": one(1.2)}, "1": {"a": one(1.0)}},
+    }
+    used = record("deploy", figures)
+    assert [(c.measured, c.met) for c in checks(used)] == [("30 ms", True), ("200 ms", False), ("1.20 ×", False)]
+    assert "| b | 1 s | 400 ms | 200 ms | 9 |" in section(used)
+    assert not checks(record("deploy", figures, "cuda"))

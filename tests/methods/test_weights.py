@@ -11,7 +11,7 @@ import torch
 from edgemask.config import Recipe, recipe
 from edgemask.data.synthetic import demo_family
 from edgemask.graph import Graph
-from edgemask.inference import Member, Propagation
+from edgemask.inference import Member, Propagation, mean_probabilities
 from edgemask.methods.edgemask import Game
 from edgemask.methods.registry import METHODS, method_spec
 from edgemask.methods.sources import make_source
@@ -40,7 +40,7 @@ def trained(name: str, kind: str):
 
 def predicted(name: str, kind: str, target: str = "none", alpha: float = 0.0) -> np.ndarray:
     graph = reweighted(TARGET, target).without_labels()
-    return Member(name, trained(name, kind), Propagation(alpha)).probabilities(graph)
+    return mean_probabilities([Member(name, trained(name, kind), Propagation(alpha))], graph)
 
 
 @pytest.mark.slow

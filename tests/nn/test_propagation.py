@@ -58,5 +58,5 @@ def test_a_node_without_neighbours_keeps_its_logits():
 @pytest.mark.parametrize("steps", [0, 7])
 def test_several_strengths_at_once_equal_one_at_a_time(edges, steps):
     z, alphas = torch.randn(N, 3), (0.5, 0.0, 0.95, 0.8)
-    for alpha, together in zip(alphas, propagate_each(edges, z, alphas, steps), strict=True):
+    for alpha, together in zip(alphas, propagate_each(edges, [z] * len(alphas), alphas, steps), strict=True):
         torch.testing.assert_close(together, propagate(edges, z, alpha, steps))

@@ -192,7 +192,7 @@ def test_propagation_equals_pyg_with_edge_weight(alpha):
     edges, z = weighted_edges(), torch.randn(N, CLASSES)
     expected = APPNP(5, 1 - alpha)(z, pairs_of(edges), edges.weight)
     torch.testing.assert_close(propagate(edges, z, alpha, 5), expected)
-    torch.testing.assert_close(propagate_each(edges, z, [0.0, alpha], 5)[1], expected)
+    torch.testing.assert_close(propagate_each(edges, [z, z], [0.0, alpha], 5)[1], expected)
     torch.testing.assert_close(propagate_weighted(edges, z, alpha, 5, torch.ones(edges.num_real)), expected)
     factor = torch.rand(edges.num_real)
     torch.testing.assert_close(
