@@ -363,7 +363,7 @@ def test_the_command_accepts_recipes_and_methods(levels, command):
         (("--recipe", "paper"), "--recipe needs a single method, got method 'auto'"),
         (("--set", "budget=5"), "no setting 'budget': use the option --budget"),
         (("--set", "backbone=gcn", "--candidates", "erm-mlp"), "backbone defines the candidates"),
-        (("--budget", "soon"), "expected a time such as 90s, 10m or 2h, or a positive number of seconds, got 'soon'"),
+        (("--budget", "soon"), "budget must be a time such as 90s, 10m or 2h, or a positive number of seconds"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_measured(levels, command, options, message):
