@@ -109,6 +109,6 @@ JOBS = {
         Job("tune", (command(*TUNE),), graphs, weight=2),
         Job("report", (command("report", *PLACES),), repeated(*STORED), store="store"),
         Job("pack", (command("results", "pack", "store"),), repeated(*STORED), store="store", weight=2),
-        Job("cluster", (on_cluster(*STORED),), store="store", nodes=True, weight=0.5),
+        Job("cluster", (on_cluster(*STORED),), store="store", nodes=True),
     )
 }
