@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -64,8 +64,9 @@ class Checker:
             )
         try:
             return np.asarray(value)
-        except ValueError as error:  # a ragged list
-            self.fail(field, f"cannot be converted to an array: {error}")
+        except (ValueError, TypeError, RuntimeError) as error:  # a ragged list, or a tensor of another kind
+            hint = "; tensor.detach().float().cpu().numpy() converts a tensor" if hasattr(value, "layout") else ""
+            self.fail(field, f"cannot be converted to an array: {str(error).rstrip('.')}{hint}")
 
     def policies(self, given: Mapping[str, Any]) -> None:
         """Check those of the arguments `undirected`, `duplicates`, `self_loops` and `isolated` that are given."""
@@ -148,13 +149,13 @@ class Checker:
 
     def _csr(self, x: Any) -> Any:
         """Return a matrix as canonical float32 CSR, so that equal matrices have equal arrays in every input format."""
-        x = x.copy()
-        if hasattr(x, "check_format"):  # an index out of bounds would corrupt memory later
-            try:
+        try:
+            x = x.copy()
+            if hasattr(x, "check_format"):  # an index out of bounds would corrupt memory later
                 x.check_format(full_check=True)
-            except ValueError as error:
-                self.fail("x", f"is not a valid {x.format} matrix: {error}")
-        csr = sp.csr_array(x, dtype=np.float32)
+            csr = sp.csr_array(x, dtype=np.float32)
+        except ValueError as error:  # also a type of numbers that SciPy does not have, such as float16
+            self.fail("x", f"is not a valid {x.format} matrix: {str(error).partition('. ')[0].rstrip('.')}")
         csr.sum_duplicates()
         csr.eliminate_zeros()
         if max(csr.nnz, *csr.shape) < 2**31:
@@ -174,6 +175,8 @@ class Checker:
         """Return a sequence of distinct names as a tuple of strings."""
         if isinstance(given, str):
             self.fail(field, f"must be a sequence of names, got the string {given!r}")
+        if not isinstance(given, Iterable):
+            self.fail(field, f"must be a sequence of names, got {given!r}")
         names = tuple(str(name) for name in given)
         if len(set(names)) != len(names):
             shown = names if len(names) < 20 else next(n for i, n in enumerate(names) if n in names[:i])
@@ -328,6 +331,8 @@ class Checker:
 
     def masks(self, masks: Mapping[str, Any], n: int) -> Mapping[str, Array]:
         """Return masks as read-only arrays of booleans, sorted by name."""
+        if not isinstance(masks, Mapping):
+            self.fail("masks", f"must be a dictionary of masks by name, got {masks!r}")
         for name in masks:
             if not isinstance(name, str):
                 self.fail("masks", f"names must be strings, got {name!r}")

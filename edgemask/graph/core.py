@@ -99,8 +99,8 @@ class Graph(Conversions):
         if kinds and self.x is not None:
             check.fail("features", "derives features from the edges, but the graph has features x; use with_structure")
         stored: dict[str, Any] = {"node_ids": check.node_ids(self.node_ids)}
-        names: Any = self.feature_names
-        if not len(names) and hasattr(self.x, "columns"):
+        names: Any = check.names("feature_names", self.feature_names)
+        if not names and hasattr(self.x, "columns"):
             names = tuple(self.x.columns)
         if not kinds:
             stored["x"] = check.features(self.x)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -364,3 +365,31 @@ def test_a_graph_without_labels_can_be_reordered():
 def test_order_must_be_a_permutation(order):
     with pytest.raises(GraphError, match="'small', order: must contain each of the nodes 0 … 2 exactly once"):
         small().reordered(np.array(order))
+
+
+def half(dtype: str) -> sp.csr_array:
+    """Return a matrix with a type of numbers that SciPy does not have."""
+    matrix = sp.csr_array(np.eye(2, dtype=np.float32))
+    matrix.data = matrix.data.astype(dtype)
+    return matrix
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"x": torch.zeros(2, 2, dtype=torch.bfloat16)}, r"x: cannot be .*BFloat16; tensor\.detach\(\)\.float\(\)"),
+        ({"x": torch.zeros(2, 2, requires_grad=True)}, r"x: cannot be converted to an array: .*requires grad"),
+        ({"x": torch.zeros(2, 2, device="meta")}, "x: cannot be converted to an array: .*meta"),
+        ({"x": torch.eye(2).to_sparse()}, "x: cannot be converted to an array: .*Sparse"),
+        ({"x": half("float16")}, "x: is not a valid csr matrix: scipy.sparse does not support dtype float16$"),
+        ({"x": half(">f4")}, "x: is not a valid csr matrix: scipy.sparse does not support dtype >f4$"),
+        ({"y": torch.zeros(2, dtype=torch.bfloat16)}, "y: cannot be converted to an array"),
+        ({"weights": torch.ones(1, requires_grad=True)}, "weights: cannot be converted to an array"),
+        ({"classes": None, "y": [0, 1]}, "classes: must be a sequence of names, got None"),
+        ({"feature_names": None}, "feature_names: must be a sequence of names, got None"),
+        ({"masks": None}, "masks: must be a dictionary of masks by name, got None"),
+    ],
+)
+def test_objects_that_are_no_arrays_are_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        Graph("g", **{"x": [[1.0], [2.0]], "edges": [(0, 1)], **fields})
