@@ -642,7 +642,11 @@ def test_a_record_of_another_shape_is_rejected_by_name_although_its_digest_fits(
     assert ResultStore(store.root).rejected[pack_path].startswith(f"{pack_path}, line 1 is not a result record: ")
 
 
-@pytest.mark.parametrize("curves", ["5", '{"loss": 5}', '{"loss": ["x"]}', "[" * 10**5, '{"loss": [1.0]', "\\", ""])
+NO_NUMBERS = ("1..2", "01", "1e", "-", "nul", "1, ")
+DAMAGED = ("5", '{"loss": 5}', '{"loss": ["x"]}', "[" * 10**5, '{"loss": [1.0]', "\\", "")
+
+
+@pytest.mark.parametrize("curves", [*DAMAGED, *(f'{{"loss": [{n}]}}' for n in NO_NUMBERS)])
 def test_packed_curves_of_another_shape_are_rejected_although_their_digest_fits(packed: Path, curves: str):
     path, parts = packed_files(packed)
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
