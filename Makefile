@@ -1,5 +1,6 @@
 # make demo           train on two synthetic graphs, test on a third: a table and a picture
-# make test           format, lint, import rules, strict types, all tests
+# make test           format, lint, import rules, strict types, tests
+# make test-long      the tests that start many processes: kills, workers, clusters, examples
 # make test-fast      the tests of the edit loop, in under a minute
 # make test-portable  the numerical tests with other instruction sets and thread counts
 # make test-browser   the report page in headless Chromium (installs Chromium on Debian as root if it is missing)
@@ -18,7 +19,7 @@ SEED ?= 1
 export OMP_NUM_THREADS ?= 1
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo lint test test-fast test-portable test-browser torture fuzz check-paper paper docs bench-speed setup clean
+.PHONY: demo lint test test-long test-fast test-portable test-browser torture fuzz check-paper paper docs bench-speed setup clean
 
 demo: setup
 	@$(BIN)/edgemask demo
@@ -35,6 +36,9 @@ lint: setup
 test: lint
 	@echo "== tests"
 	@$(PYTEST) -n 2
+
+test-long: setup
+	@$(PYTEST) -n 2 -m long
 
 test-fast: setup
 	@$(PYTEST) -n 2 --fast

@@ -1,4 +1,4 @@
-"""Shared fixtures, the marker `numerical`, and the option `--fast`."""
+"""Shared fixtures, the markers `numerical` and `long`, and the option `--fast`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ NUMERICAL = {  # folders and files, relative to this one
     *("enrich", "methods", "nn", "theory", "training", "report/test_statistics.py"),
     *("test_coverage.py", "test_estimator.py", "test_explain.py", "test_inference.py", "test_metrics.py"),
 }
+LONG = {  # the same for tests that start many processes
+    *("attacks/test_torture.py", "cli/test_terminal.py", "experiments/test_on_ray.py", "experiments/test_runner.py"),
+    *("runtime/test_distributed.py", "runtime/test_loops.py", "test_determinism.py", "test_examples.py"),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +35,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         path = item.path.relative_to(HERE)
         if not NUMERICAL.isdisjoint((path.parts[0], path.as_posix())):
             item.add_marker(pytest.mark.numerical)
+        if path.as_posix() in LONG:
+            item.add_marker(pytest.mark.long)
     if config.getoption("--fast"):
         first: dict[tuple[Path, str], pytest.Item] = {}
         for item in items:

@@ -149,6 +149,7 @@ def test_a_case_can_be_written_and_read(tmp_path: Path) -> None:
     assert (tmp_path / DESCRIPTION).is_file()
 
 
+@pytest.mark.long
 def test_valid_inputs_are_accepted() -> None:
     """Otherwise the checks behind the first one are never reached."""
     bases = make_bases(TARGETS)

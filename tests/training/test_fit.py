@@ -38,6 +38,7 @@ for recipe in ("robust", "paper"):
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_process_that_compiles_the_kernels_trains_as_those_that_find_them_compiled(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
