@@ -125,9 +125,10 @@ def generate(
     for i, mutation in enumerate(mutations):
         if kept is None or i in kept:
             files = mutation(random.Random(f"{seed}:{index}:{i}"), files)
-    if mutations[0] is mutate_bytes and rng.random() < 0.05:  # splice two valid inputs
-        files = splice(rng, files, rng.choice(bases))
-    return Case(target.name, files, base, sealed=all(m is mutate_bytes for m in mutations))
+    sealed = all(m is mutate_bytes for m in mutations)
+    if mutations[0] is mutate_bytes and rng.random() < 0.05:  # splice two valid inputs, which can give the other one
+        files, sealed = splice(rng, files, rng.choice(bases)), False
+    return Case(target.name, files, base, sealed)
 
 
 def splice(rng: random.Random, files: Files, other: Mapping[str, bytes]) -> Files:

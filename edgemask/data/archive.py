@@ -20,6 +20,7 @@ from numpy.lib import format as npy
 
 from edgemask.data.forms import take
 from edgemask.errors import GraphError
+from edgemask.graph.checks import check_compressed
 from edgemask.legal import did_you_mean
 from edgemask.limits import check_size
 
@@ -154,7 +155,7 @@ def csr_of(fields: dict[str, Any], name: str) -> Any:
         data = data.astype(np.float32)
     try:
         matrix = sp.csr_array((data, indices, indptr), shape=(rows, columns))
-        matrix.check_format(full_check=True)
+        check_compressed(matrix)
     except (ValueError, TypeError, OverflowError) as error:
         raise GraphError(f"{parts} are not a valid CSR matrix: {error}") from error
     return matrix

@@ -24,6 +24,7 @@ from numpy.lib import format as npy
 
 from edgemask.data.archive import is_unicode
 from edgemask.errors import DataError, InputError, LimitError
+from edgemask.graph.checks import check_compressed
 from edgemask.limits import check_size
 
 
@@ -72,10 +73,8 @@ class _Csr(sp.csr_matrix):  # type: ignore[misc, unused-ignore]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         data, indices, indptr = (np.asarray(state[key]) for key in ("data", "indices", "indptr"))
-        if (indptr[1:] < indptr[:-1]).any():  # SciPy checks this only if the last entry is positive
-            raise ValueError("the row pointers of a csr_matrix must not decrease")
         super().__init__((data, indices, indptr), shape=state["_shape"])
-        self.check_format(full_check=True)
+        check_compressed(self)
 
     @property
     def plain(self) -> sp.csr_matrix:
