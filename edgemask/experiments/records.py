@@ -434,8 +434,9 @@ def pack(store: ResultStore) -> list[Path]:
             write_pack(target, records)
             written.append(target)
             store.moved(records, target)
-        _delete(loose)
-    _delete(repeated)
+        _delete(loose, target.parent / target.stem)
+    for path in repeated:
+        _delete([path], path.parent)
     for path in repeated:
         del store.rejected[path]
     return written
@@ -452,12 +453,12 @@ def _repeats(path: Path, digests: Mapping[str, str]) -> bool:
     return bool(digests.get(record["key"]) == record["digest"])
 
 
-def _delete(paths: Iterable[Path]) -> None:
-    """Delete files, and their folders if they are empty then."""
+def _delete(paths: Iterable[Path], folder: Path) -> None:
+    """Delete files, and their folder if it is empty then. A call that was killed may have left an empty one."""
     for path in paths:
         path.unlink(missing_ok=True)
-        with suppress(OSError):  # the folder is not empty
-            path.parent.rmdir()
+    with suppress(OSError):  # the folder is not empty, or not there
+        folder.rmdir()
 
 
 def write_pack(path: Path, records: Iterable[Record]) -> None:

@@ -484,11 +484,17 @@ def test_a_damaged_or_missing_parts_file_is_rejected_by_name(packed: Path, damag
     assert len(loose(packed)) == 1
 
 
+def test_a_folder_that_an_interrupted_packing_left_empty_is_removed(packed: Path):
+    (empty := packed / "toy" / "erm-gcn").mkdir()
+    assert pack(ResultStore(packed)) == []
+    assert not empty.exists()
+
+
 def test_an_interrupted_packing_loses_and_doubles_nothing_and_is_completed_later(store: ResultStore, monkeypatch):
     fill(store)
     before = {r["key"]: r["digest"] for r in ResultStore(store.root)}
     with monkeypatch.context() as patch:
-        patch.setattr(records, "_delete", lambda paths: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(records, "_delete", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             pack(ResultStore(store.root))
     assert len(loose(store.root)) == len(before)
