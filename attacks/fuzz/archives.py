@@ -120,7 +120,8 @@ def unpacked(archive: bytes) -> Arrays:
 
 def mutate_array(rng: random.Random, array: Any) -> Any:
     """Return an array with another value, shape or type."""
-    array = np.array(array)
+    array = np.array(array, order="C")
+    flat = array.reshape(-1)  # a view; `array.flat` has at most 32 dimensions
     action = rng.randrange(10)
     with np.errstate(all="ignore"):
         if action < 4 and array.size:
@@ -129,11 +130,11 @@ def mutate_array(rng: random.Random, array: Any) -> Any:
             if array.dtype.kind in "fiub":
                 values = [*(v for v in VALUES if isinstance(v, int | float)), *INTEGERS]
             try:
-                array.flat[place] = rng.choice(values)
+                flat[place] = rng.choice(values)
             except (OverflowError, ValueError):
-                array.flat[place] = array.flat[rng.randrange(array.size)]
+                flat[place] = flat[rng.randrange(array.size)]
         elif action == 4 and array.size:
-            array.flat[rng.randrange(array.size)] = array.flat[rng.randrange(array.size)]
+            flat[rng.randrange(array.size)] = flat[rng.randrange(array.size)]
         elif action == 5:
             try:
                 array = array.astype(rng.choice([d for d in DTYPES if d not in ("|O", "<f16")]))

@@ -124,7 +124,12 @@ def generate(
     mutations = mutations_of(target, seed, index)
     for i, mutation in enumerate(mutations):
         if kept is None or i in kept:
-            files = mutation(random.Random(f"{seed}:{index}:{i}"), files)
+            try:
+                files = mutation(random.Random(f"{seed}:{index}:{i}"), files)
+            except Exception:
+                if files is base:
+                    raise
+                break  # earlier mutations have damaged what this one expects
     sealed = all(m is mutate_bytes for m in mutations)
     if mutations[0] is mutate_bytes and rng.random() < 0.05:  # splice two valid inputs, which can give the other one
         files, sealed = splice(rng, files, rng.choice(bases)), False
