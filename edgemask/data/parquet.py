@@ -11,6 +11,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from edgemask.data.forms import decoded, error_prefix
+from edgemask.data.parquet_footer import column_sizes
 from edgemask.data.tables import locate
 from edgemask.errors import GraphError, MissingDependencyError
 from edgemask.graph import Graph
@@ -104,12 +105,7 @@ def _read(path: Path) -> pd.DataFrame:
 
 def _table(file: Any, path: Path) -> pd.DataFrame:
     """Return an opened Parquet file as a table, after checking how much memory it takes."""
-    from pyarrow import parquet
-
-    described = parquet.read_metadata(file)
-    groups = [described.row_group(i) for i in range(described.num_row_groups)]
-    parts = [group.column(i) for group in groups for i in range(group.num_columns)]
-    check_size(sum(max(CELL * part.num_values, part.total_uncompressed_size) for part in parts), "the table", path)
+    check_size(sum(max(CELL * values, size) for values, size in column_sizes(file)), "the table", path)
     file.seek(0)
     return pd.read_parquet(file, engine="pyarrow", page_checksum_verification=True)
 

@@ -30,7 +30,7 @@ def check_graph(graph: Graph, folder: Path) -> None:
         require((np.diff(starts) >= 0).all(), "row pointers decrease")
         require(not len(columns) or (columns.min() >= 0 and columns.max() < graph.num_features), "column out of range")
         rows = np.repeat(np.arange(n), np.diff(starts))
-        require(len(np.unique(rows * np.int64(graph.num_features) + columns)) == len(columns), "an entry occurs twice")
+        require(len(set(zip(rows.tolist(), columns.tolist(), strict=True))) == len(columns), "an entry occurs twice")
     else:
         values = x
     require(np.isfinite(values).all(), "features that are not finite")
