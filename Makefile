@@ -49,7 +49,7 @@ test-portable: setup
 	@echo "== NumPy without AVX-512"
 	@NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR" $(PYTEST) -n 2 -m "numerical and not slow and not browser and not paper"
 	@echo "== torch without vector instructions"
-	@ATEN_CPU_CAPABILITY=default $(PYTEST) -n 2 -m "numerical and not browser and not paper"
+	@ATEN_CPU_CAPABILITY=default $(PYTEST) -n 2 -m "numerical and not long and not browser and not paper"
 	@echo "== Numba for a generic CPU"
 	@NUMBA_CPU_NAME=generic $(PYTEST) -n 2 -m "numerical and not slow and not browser and not paper"
 	@echo "== two OpenMP threads, in one process"

@@ -11,7 +11,7 @@ folder = Path(__file__).parent / "customers"
 years = [f"{folder}/people_{year}.csv,{folder}/calls_{year}.csv" for year in (2021, 2022, 2023)]
 read = {"id": "customer", "label": "plan", "source": "caller", "destination": "callee", "weight": "hours"}
 read["undirected"] = True
-frame = compare(years, ["erm-sage", "erm-gcn"], seeds=3, settings={"epochs": 60, "clusters": 20}, read=read)
+frame = compare(years, ["erm-sage", "erm-gcn"], seeds=3, settings={"epochs": 30, "clusters": 20}, read=read)
 tests = paired(frame)
 print(frame.groupby("method")["micro_f1"].agg(["mean", "std"]).sort_values("mean", ascending=False).round(3))
 print(tests.round(3).to_string(index=False))

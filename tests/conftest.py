@@ -19,8 +19,9 @@ NUMERICAL = {  # folders and files, relative to this one
     *("test_coverage.py", "test_estimator.py", "test_explain.py", "test_inference.py", "test_metrics.py"),
 }
 LONG = {  # the same for tests that start many processes
-    *("attacks/test_torture.py", "cli/test_terminal.py", "experiments/test_on_ray.py", "experiments/test_runner.py"),
-    *("runtime/test_distributed.py", "runtime/test_loops.py", "test_determinism.py", "test_examples.py"),
+    *("attacks/test_torture.py", "cli/test_completion.py", "cli/test_terminal.py", "experiments/test_on_ray.py"),
+    *("experiments/test_runner.py", "runtime/test_distributed.py", "runtime/test_loops.py", "test_determinism.py"),
+    "test_examples.py",
 }
 
 
