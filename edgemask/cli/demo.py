@@ -28,7 +28,7 @@ from edgemask.runtime.safe_text import SafeConsole
 
 PICTURES = (".png", ".svg", ".pdf")  # suffixes of the picture's formats
 SOURCES, TARGET = ("alpha", "beta"), "gamma"
-REFERENCES = {"erm-mlp": "an MLP", "erm-gcn": "a GCN"}
+REFERENCES = ("erm-mlp", "erm-gcn")
 NODES = 400
 BLUE, GREY = "#0072b2", "#8c8c8c"  # distinguishable with the common forms of colour blindness
 INTRODUCTION = (
@@ -93,15 +93,15 @@ def majority(sources: Sequence[Graph], target: Graph) -> float:
 
 
 def verdict(model: EdgeMaskClassifier, scores: Mapping[str, float]) -> str:
-    """Return what happened, in two sentences."""
+    """Return what happened, in words."""
     own, expected = scores[AUTO], model.expected_
     assert expected is not None
-    others = ", ".join(f"{what} {100 * scores[name]:.1f}" for name, what in REFERENCES.items())
+    mlp, gcn, most = (f"{100 * scores[name]:.1f}" for name in (*REFERENCES, MAJORITY))
     held = "as expected" if expected.low <= own <= expected.high else "outside the interval it expected"
     return (
         f"The default classifies {100 * own:.1f} % of the nodes of {TARGET} correctly, {held}: "
         f"{100 * expected.score:.1f} ({100 * expected.low:.1f} to {100 * expected.high:.1f}). Trained on the same "
-        f"graphs, {others}, and the most frequent class has {100 * scores[MAJORITY]:.1f}."
+        f"graphs, an MLP has {mlp} and a GCN has {gcn}. The most frequent class has {most}."
     )
 
 
