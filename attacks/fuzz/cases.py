@@ -62,7 +62,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What happened to an input.
+    """The outcome of an input.
 
     Attributes:
         kind: `accepted`, `refused`, or one of `FINDINGS`.
@@ -82,7 +82,7 @@ class Outcome:
 
     @property
     def is_finding(self) -> bool:
-        """Whether the reader did something that it must not do."""
+        """Return whether the reader did something that it must not do."""
         return self.kind in FINDINGS
 
     def same(self, other: Outcome) -> bool:

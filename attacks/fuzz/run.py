@@ -18,7 +18,7 @@ from attacks.fuzz.workers import SECONDS, Bases, Worker, make_bases
 
 @dataclass
 class Result:
-    """What a run found.
+    """The findings and counts of a run.
 
     Attributes:
         counts: Number of inputs by target and kind of outcome.

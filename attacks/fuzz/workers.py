@@ -66,7 +66,7 @@ class Worker:
 
     @property
     def overdue(self) -> bool:
-        """Whether the process should have ended itself because the time of its input is over."""
+        """Return whether the process should have ended itself because the time of its input is over."""
         return time.monotonic() - self.started > self.seconds + GRACE
 
     def result(self) -> Outcome:

@@ -44,7 +44,7 @@ class Reference:
 
 @dataclass
 class Case:
-    """What happened in one case: some kills of a job, and a run to the end.
+    """The outcome of one case: some kills of a job, and a run to the end.
 
     Attributes:
         job: Name of the job.

@@ -31,7 +31,7 @@ ROOT = os.geteuid() == 0
 
 @dataclass(frozen=True)
 class Expected:
-    """How a command must end.
+    """The expected end of a command.
 
     Args:
         status: The exit status.
